@@ -1,0 +1,67 @@
+// Package ptx reads PTX and runs it.
+//
+// Parse turns PTX text into a Module: every entry checked and lowered to a flat list of
+// fixed-size operations. What it does not know — opcode, modifier, type, directive — is an
+// error at load, with file, line and text, never a guess. Signatures reads the entry
+// declarations alone, and so works on PTX that the interpreter does not support.
+//
+// A Block is one running thread block: warps of 32 lanes stepped together, registers held
+// as vectors of lanes, with divergence and reconvergence. The caller owns memory (through
+// Memory), the grid and the order in which blocks run; the package owns what the
+// instructions mean, bit for bit.
+package ptx
+
+import "fmt"
+
+// Info is what the declarations of a module say.
+type Info struct {
+	File    string
+	Version int    // PTX ISA version ×10: 70 is 7.0, 78 is 7.8
+	Target  string // "sm_70"
+	SM      int    // 70
+	Entries []Signature
+}
+
+// Entry finds a signature by name.
+func (i *Info) Entry(name string) (*Signature, bool) {
+	for k := range i.Entries {
+		if i.Entries[k].Name == name {
+			return &i.Entries[k], true
+		}
+	}
+	return nil, false
+}
+
+// Signature is the declaration of one entry.
+type Signature struct {
+	Name       string
+	Line       int
+	Params     []Param
+	ParamBytes int    // size of the parameter buffer
+	MaxThreads uint32 // from .maxntid (product) or .reqntid; 0 when not declared
+}
+
+// Param is one kernel parameter and its place in the parameter buffer.
+type Param struct {
+	Name   string
+	Type   string // "u64", "f32", "b8", … as declared, without the dot
+	Array  bool   // declared with [n]: a struct or array passed by value
+	Size   int    // bytes, the whole array
+	Align  int
+	Offset int // bytes from the start of the parameter buffer
+}
+
+// Error is a refusal of PTX text.
+type Error struct {
+	File string
+	Line int
+	Text string // the offending line, trimmed
+	Msg  string
+}
+
+func (e *Error) Error() string {
+	if e.Text == "" {
+		return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Msg)
+	}
+	return fmt.Sprintf("%s:%d: %s: `%s`", e.File, e.Line, e.Msg, e.Text)
+}

@@ -1,0 +1,79 @@
+package ptx
+
+import "math/rand/v2"
+
+// Memory is the address space that one device sees.
+type Memory interface {
+	// Resolve returns the segment holding [addr, addr+size) if the device may access all of it.
+	// Otherwise it returns an error that says why not (unmapped, out of bounds, freed, no peer access).
+	Resolve(addr uint64, size int, write bool) (Segment, error)
+	// Generation changes whenever a segment returned earlier may no longer be used.
+	Generation() uint64
+}
+
+// Segment is contiguous memory that starts at address Base.
+type Segment struct {
+	Base uint64
+	Data []byte
+}
+
+// Global is a module-scope .global or .const variable, for which the caller provides memory.
+type Global struct {
+	Name  string
+	Size  int
+	Align int
+	Init  []byte // nil, or Size bytes
+	Const bool
+}
+
+// Launch is one kernel launch: what its blocks share.
+type Launch struct {
+	Kernel    *Kernel
+	Grid      [3]uint32
+	Block     [3]uint32
+	Shared    int      // dynamic shared memory, bytes
+	Params    []byte   // Kernel.Sig.ParamBytes long
+	Globals   []uint64 // addresses of Module.Globals, same order
+	Memory    Memory
+	Clock     func() uint64 // nanoseconds, for %globaltimer
+	SM        func(block [3]uint32) uint32
+	StepLimit uint64 // warp instructions one block may execute; 0 is no limit
+}
+
+// State is what a block needs next.
+type State int
+
+const (
+	Ready    State = iota // quantum used up; run it again
+	Sleeping              // every unfinished warp is in nanosleep; run it again later
+	Done                  // all threads exited
+)
+
+// Fault is a run-time failure at one thread of a block. The caller adds device and kernel.
+type Fault struct {
+	Kind   FaultKind
+	Block  [3]uint32
+	Thread [3]uint32
+	File   string
+	Line   int
+	Text   string
+	Addr   uint64
+	Size   int
+	Err    error // why memory could not be resolved, or nil
+}
+
+// FaultKind classifies a Fault.
+type FaultKind int
+
+const (
+	BadAddress FaultKind = iota + 1
+	Misaligned
+	Trap
+	Deadlock // StepLimit exceeded, or a barrier that can never complete; Line is where the block spins
+)
+
+// Quantum bounds one call of Block.Run.
+type Quantum struct {
+	Warps int        // warp instructions to execute at most
+	Rand  *rand.Rand // chooses among runnable warps and how long each runs
+}
