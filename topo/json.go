@@ -1,0 +1,71 @@
+package topo
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// WriteJSON writes the machine as indented JSON with a final newline.
+func (m *Machine) WriteJSON(w io.Writer) error {
+	b, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write machine: %w", err)
+	}
+	if _, err := w.Write(append(b, '\n')); err != nil {
+		return fmt.Errorf("write machine: %w", err)
+	}
+	return nil
+}
+
+// ReadJSON reads one machine that WriteJSON wrote, and checks it. What is cut off, foreign, of another
+// version or inconsistent is an error that matches ErrFormat and says where.
+func ReadJSON(r io.Reader) (*Machine, error) {
+	dec := json.NewDecoder(r)
+	var m Machine
+	if err := dec.Decode(&m); err != nil {
+		return nil, formatError("at byte %d: %v", dec.InputOffset(), err)
+	}
+	// A second value means two records were joined, or an old tail was left behind.
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, formatError("at byte %d: text after the record", dec.InputOffset())
+	}
+	if err := m.validate(); err != nil {
+		return nil, err
+	}
+	return &m, nil
+}
+
+func (m *Machine) validate() error {
+	n := len(m.Devices)
+	switch {
+	case m.Version != FormatVersion:
+		return formatError("version %d, this build reads version %d: save the machine again", m.Version, FormatVersion)
+	case n == 0:
+		return formatError("no devices")
+	case len(m.Pairs) != n:
+		return formatError("pairs has %d rows for %d devices", len(m.Pairs), n)
+	}
+	seen := make(map[string]int, n)
+	for i, d := range m.Devices {
+		if d.Ordinal != i {
+			return formatError("devices[%d] has ordinal %d", i, d.Ordinal)
+		}
+		if d.UUID == "" {
+			return formatError("devices[%d] has no uuid", i)
+		}
+		if j, ok := seen[d.UUID]; ok {
+			return formatError("devices[%d] and devices[%d] share uuid %s", j, i, d.UUID)
+		}
+		seen[d.UUID] = i
+		if len(m.Pairs[i]) != n {
+			return formatError("pairs[%d] has %d cells for %d devices", i, len(m.Pairs[i]), n)
+		}
+	}
+	return nil
+}
+
+func formatError(format string, args ...any) error {
+	return fmt.Errorf("read machine: %w: %s", ErrFormat, fmt.Sprintf(format, args...))
+}
