@@ -1,0 +1,275 @@
+// fenceline.cuh: the device side of Fenceline's flags, and the small pieces that peer kernels are made of.
+//
+// Compiles with clang (no CUDA SDK) and nvcc alike: special registers and every ordered memory access are
+// inline PTX, so the scope and strength of each one is what is written here and not a compiler's choice.
+// The layouts below are mirrored in package flags; a test there reads this file and compares.
+//
+// Everything is in namespace fl. A kernel of your own needs Pad, Control and Status memory as
+// flags.Layout describes it, and calls, in this order: begin, then any number of
+// (write data, arrive_and_wait, read peers' data), with one slot array for each synchronisation point.
+#pragma once
+
+#if defined(__clang__) && !defined(__global__)
+#define __global__ __attribute__((global))
+#define __device__ __attribute__((device))
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(n) __attribute__((launch_bounds(n)))
+#endif
+#if defined(__CUDACC__) && !defined(__clang__)
+#define FL_PARAM const __grid_constant__  // parameters indexed at run time stay in constant memory
+#else
+#define FL_PARAM const
+#endif
+#define FL_DEVICE __device__ __forceinline__
+
+namespace fl {
+
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using u64 = unsigned long long;
+
+// ---- Layouts. Mirrored by flags/layout.go. ----
+
+constexpr u32 MAX_RANKS = 16;    // flags.MaxRanks
+constexpr u32 MAX_BLOCKS = 64;   // flags.MaxBlocks
+
+// The signal pad of one rank, in memory that every peer can write. Each slot has one writer: rank s
+// writes [..][s]. The two arrays serve two synchronisation points, because a fast peer may post the
+// second while a slow one still polls the first.
+struct Pad {
+    u32 start[MAX_BLOCKS][MAX_RANKS];  // "the data of this call may be read"
+    u32 end[MAX_BLOCKS][MAX_RANKS];    // "I have read yours"
+};
+
+// State of one rank that outlives a launch, in its own memory. Each block owns epoch[b] during a call;
+// between calls all entries are equal, whatever the grids were.
+struct Control {
+    u32 epoch[MAX_BLOCKS];  // number of calls so far, modulo 2^32
+    u32 poisoned;           // nonzero once a wait has failed: later calls return at once
+};
+
+// Why a wait failed. Written by the kernel, read by the host after the stream has ended.
+enum Code : u32 { CODE_OK = 0, CODE_TIMEOUT = 1, CODE_ABORTED = 2 };
+enum SlotKind : u32 { SLOT_START = 0, SLOT_END = 1 };
+
+struct Record {
+    u32 code;      // Code
+    u32 slot;      // SlotKind
+    u32 missing;   // bit r: rank r had not arrived
+    u32 wanted;    // epoch waited for
+    u32 seen[MAX_RANKS];  // last epoch seen of each rank
+};
+
+// Pinned host memory, one per rank.
+struct Status {
+    u32 abort;     // host to device: give up waiting
+    u32 reserved[3];
+    Record record[MAX_BLOCKS];
+};
+
+// ---- Special registers ----
+
+FL_DEVICE u32 thread() { u32 v; asm volatile("mov.u32 %0, %%tid.x;" : "=r"(v)); return v; }
+FL_DEVICE u32 threads() { u32 v; asm volatile("mov.u32 %0, %%ntid.x;" : "=r"(v)); return v; }
+FL_DEVICE u32 block() { u32 v; asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(v)); return v; }
+FL_DEVICE u32 blocks() { u32 v; asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(v)); return v; }
+FL_DEVICE u64 now_ns() { u64 v; asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(v)); return v; }
+
+// ---- Addresses ----
+
+// A pointer that came in as a kernel argument, as an address for .global instructions.
+FL_DEVICE u64 global(const void* p) {
+    u64 a;
+    asm("cvta.to.global.u64 %0, %1;" : "=l"(a) : "l"(p));
+    return a;
+}
+
+// ---- Weak accesses: ordered by the flags around them, never by themselves ----
+// volatile and "memory" keep the compiler from moving them across those flags. Not .nc: peers write
+// these ranges while the kernel runs.
+
+struct Packed { u32 w[4]; };  // 16 bytes
+
+FL_DEVICE Packed load16(u64 a) {
+    Packed v;
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3]) : "l"(a) : "memory");
+    return v;
+}
+FL_DEVICE void store16(u64 a, const Packed& v) {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+                 :: "l"(a), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3]) : "memory");
+}
+FL_DEVICE u32 load4(u64 a) {
+    u32 v;
+    asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(a) : "memory");
+    return v;
+}
+FL_DEVICE void store4(u64 a, u32 v) { asm volatile("st.global.u32 [%0], %1;" :: "l"(a), "r"(v) : "memory"); }
+FL_DEVICE u16 load2(u64 a) {
+    u16 v;
+    asm volatile("ld.global.u16 %0, [%1];" : "=h"(v) : "l"(a) : "memory");
+    return v;
+}
+FL_DEVICE void store2(u64 a, u16 v) { asm volatile("st.global.u16 [%0], %1;" :: "l"(a), "h"(v) : "memory"); }
+
+// ---- Strong accesses ----
+
+// signal publishes what this thread, and every thread of its block ahead of the barrier before it, wrote.
+// Pairs with poll on the same word. .sys because the reader is on another device.
+FL_DEVICE void signal(u64 slot, u32 epoch) {
+    asm volatile("st.release.sys.global.u32 [%0], %1;" :: "l"(slot), "r"(epoch) : "memory");
+}
+// poll reads a flag that signal writes; what the signaller published is then visible to this thread, and
+// after a barrier to its block.
+FL_DEVICE u32 poll(u64 slot) {
+    u32 v;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(slot) : "memory");
+    return v;
+}
+// Words that order nothing: the abort word, the poison mark, the epoch. Relaxed, so that concurrent
+// access is no race; .sys for the host's word, .gpu for a rank's own.
+FL_DEVICE u32 load_relaxed_sys(u64 a) {
+    u32 v;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(a) : "memory");
+    return v;
+}
+FL_DEVICE void store_relaxed_sys(u64 a, u32 v) {
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" :: "l"(a), "r"(v) : "memory");
+}
+FL_DEVICE u32 load_relaxed_gpu(u64 a) {
+    u32 v;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(a) : "memory");
+    return v;
+}
+FL_DEVICE void store_relaxed_gpu(u64 a, u32 v) {
+    asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" :: "l"(a), "r"(v) : "memory");
+}
+
+// ---- Block-wide ----
+
+FL_DEVICE void sync_block() { asm volatile("bar.sync 0;" ::: "memory"); }
+// sync_block that also tells every thread whether any passed true.
+FL_DEVICE bool sync_block_or(bool p) {
+    u32 r;
+    asm volatile("{\n\t.reg .pred a, b;\n\tsetp.ne.u32 a, %1, 0;\n\tbar.red.or.pred b, 0, a;\n\tselp.u32 %0, 1, 0, b;\n\t}"
+                 : "=r"(r) : "r"((u32)p) : "memory");
+    return r != 0;
+}
+FL_DEVICE u32 warp_ballot(bool p) {
+    u32 r;
+    asm volatile("{\n\t.reg .pred a;\n\tsetp.ne.u32 a, %1, 0;\n\tvote.sync.ballot.b32 %0, a, 0xffffffff;\n\t}"
+                 : "=r"(r) : "r"((u32)p) : "memory");
+    return r;
+}
+
+// Programmatic dependent launch. wait_for_stream returns once the kernel ahead in the stream has ended and
+// its writes are visible; release_stream lets the next kernel start its own preamble. Without sm_90 the
+// stream does both.
+FL_DEVICE void wait_for_stream() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+FL_DEVICE void release_stream() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// ---- Flags with epochs ----
+
+// What a kernel needs to synchronise with its peers.
+struct Comm {
+    u64 control;     // Control of this rank
+    u64 status;      // Status of this rank
+    u64 timeout_ns;  // longest wait
+    u32 rank, world;
+};
+
+// reached: epoch `seen` is at or after `wanted`, across the wrap.
+FL_DEVICE bool reached(u32 seen, u32 wanted) { return (int)(seen - wanted) >= 0; }
+
+// begin returns this call's epoch. Every thread gets the same, because the block's entry changes only in
+// commit, which a barrier separates from this.
+FL_DEVICE u32 begin(const Comm& c) { return load_relaxed_gpu(c.control + 4 * block()) + 1; }
+
+// poisoned: an earlier call on this rank failed, so its peers' flags can no longer be trusted.
+FL_DEVICE bool poisoned(const Comm& c) {
+    return load_relaxed_gpu(c.control + __builtin_offsetof(Control, poisoned)) != 0;
+}
+
+// commit makes `epoch` the last one used. Call from one whole warp, after a barrier that follows begin.
+// Block b also writes the entries of the blocks that this grid lacks (b + blocks, …), so that the next
+// call may use any grid. Plain stores: the next reader is the next kernel in the stream.
+FL_DEVICE void commit(const Comm& c, u32 epoch) {
+    for (u32 j = block() + blocks() * (thread() & 31); j < MAX_BLOCKS; j += 32 * blocks())
+        store_relaxed_gpu(c.control + 4 * j, epoch);
+}
+
+// slot_offset is the place of (block, source rank) in one slot array of a Pad.
+FL_DEVICE u32 slot_offset(u32 kind, u32 blk, u32 src) {
+    return 4 * ((kind * MAX_BLOCKS + blk) * MAX_RANKS + src);
+}
+
+// A slot that a small grid leaves alone keeps an old epoch, and after 2^31 calls an old epoch looks like a
+// future one. So once in REFRESH calls every slot is written, used or not.
+constexpr u32 REFRESH = 1u << 20;
+
+// wait_slot polls until rank `peer` has posted `epoch`. False when the time is up or the host says stop.
+// The clock and the host's word are looked at once in 1024 polls: a flag that is about to come costs nothing extra.
+FL_DEVICE bool wait_slot(const Comm& c, u64 slot, u32 epoch, u32* seen, u32* code) {
+    u64 deadline = 0;
+    for (u32 n = 1;; n++) {
+        *seen = poll(slot);
+        if (reached(*seen, epoch)) return true;
+        if (n % 1024 != 0) continue;
+        u64 t = now_ns();
+        if (deadline == 0) deadline = t + c.timeout_ns;
+        *code = load_relaxed_sys(c.status) != 0 ? CODE_ABORTED : t > deadline ? CODE_TIMEOUT : CODE_OK;
+        if (*code != CODE_OK) return false;
+    }
+}
+
+// arrive_and_wait is the flag exchange of one synchronisation point between block b of every rank. Call
+// from the whole first warp of the block, after a barrier; follow it with sync_block_or(!result), which
+// hands the acquired data to the other warps. lane r posts to rank r's pad and polls this rank's own.
+// my_pad, peer_pad: this rank's pad, and the pad of rank `lane`. False: a record has been written.
+FL_DEVICE bool arrive_and_wait(const Comm& c, u64 my_pad, u64 peer_pad, u32 kind, u32 epoch) {
+    const u32 lane = thread() & 31;
+    bool ok = true;
+    u32 seen = epoch, code = CODE_OK;
+    if (lane < c.world && lane != c.rank) {
+        // Release: everything this block wrote (or read, for SLOT_END) before the barrier ahead of this
+        // comes before it. Pairs with the peer's poll below.
+        signal(peer_pad + slot_offset(kind, block(), c.rank), epoch);
+        ok = wait_slot(c, my_pad + slot_offset(kind, block(), lane), epoch, &seen, &code);
+    }
+    const u32 missing = warp_ballot(!ok);
+    if (missing == 0) return true;
+    // Lanes may disagree on the code (one timed out, one saw the abort); each writes its own and any will do.
+    const u64 rec = c.status + __builtin_offsetof(Status, record) + sizeof(Record) * block();
+    if (lane < MAX_RANKS) store_relaxed_sys(rec + __builtin_offsetof(Record, seen) + 4 * lane, seen);
+    if (!ok) {
+        store_relaxed_sys(rec + __builtin_offsetof(Record, slot), kind);
+        store_relaxed_sys(rec + __builtin_offsetof(Record, missing), missing);
+        store_relaxed_sys(rec + __builtin_offsetof(Record, wanted), epoch);
+        store_relaxed_sys(rec, code);
+        store_relaxed_gpu(c.control + __builtin_offsetof(Control, poisoned), 1);
+    }
+    return false;
+}
+
+// refresh: see REFRESH. Call from the first warp beside arrive_and_wait; `first_end` is the first block
+// index whose end slot this call does not use itself.
+FL_DEVICE void refresh(const Comm& c, u64 peer_pad, u32 epoch, u32 first_end) {
+    const u32 lane = thread() & 31;
+    if (epoch % REFRESH != 0 || lane >= c.world || lane == c.rank) return;
+    for (u32 j = block() + blocks(); j < MAX_BLOCKS; j += blocks())
+        signal(peer_pad + slot_offset(SLOT_START, j, c.rank), epoch);
+    for (u32 j = first_end; j < MAX_BLOCKS; j += blocks())
+        signal(peer_pad + slot_offset(SLOT_END, j, c.rank), epoch);
+}
+
+}  // namespace fl

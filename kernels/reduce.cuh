@@ -1,0 +1,186 @@
+// reduce.cuh: sums of packed elements in rank order, and the split of a buffer into head, body and tail.
+//
+// A sum starts from rank 0's value, adds rank 1's, and so on in fp32, and is rounded once at the end. Every
+// algorithm uses these functions, so all give the same bits. A NaN result is the canonical NaN of its type
+// (what the hardware's own instructions give), except that a world of one returns f32 unchanged.
+#pragma once
+#include "fenceline.cuh"
+
+namespace fl {
+
+// Each element type: V elements in 16 bytes, unpacked to V floats.
+struct F32 {
+    static constexpr u32 V = 4, SIZE = 4;
+    static FL_DEVICE u32 load(u64 a) { return load4(a); }
+    static FL_DEVICE void store(u64 a, u32 bits) { store4(a, bits); }
+    static FL_DEVICE void unpack(float* f, const Packed& p) {
+        for (int i = 0; i < 4; i++) f[i] = __builtin_bit_cast(float, p.w[i]);
+    }
+    static FL_DEVICE Packed pack(const float* f) {
+        Packed p;
+        for (int i = 0; i < 4; i++) p.w[i] = __builtin_bit_cast(u32, f[i]);
+        return p;
+    }
+};
+
+struct F16 {
+    static constexpr u32 V = 8, SIZE = 2;
+    static FL_DEVICE u32 load(u64 a) { return load2(a); }
+    static FL_DEVICE void store(u64 a, u32 bits) { store2(a, (u16)bits); }
+    static FL_DEVICE void unpack2(float* lo, float* hi, u32 w) {
+        asm("{\n\t.reg .b16 l, h;\n\tmov.b32 {l, h}, %2;\n\tcvt.f32.f16 %0, l;\n\tcvt.f32.f16 %1, h;\n\t}"
+            : "=f"(*lo), "=f"(*hi) : "r"(w));
+    }
+    static FL_DEVICE u32 pack2(float lo, float hi) {
+        u32 w;
+#if __CUDA_ARCH__ >= 800
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(hi), "f"(lo));
+#else
+        asm("{\n\t.reg .b16 l, h;\n\tcvt.rn.f16.f32 l, %1;\n\tcvt.rn.f16.f32 h, %2;\n\tmov.b32 %0, {l, h};\n\t}"
+            : "=r"(w) : "f"(lo), "f"(hi));
+#endif
+        return w;
+    }
+    static FL_DEVICE void unpack(float* f, const Packed& p) {
+        for (int i = 0; i < 4; i++) unpack2(&f[2 * i], &f[2 * i + 1], p.w[i]);
+    }
+    static FL_DEVICE Packed pack(const float* f) {
+        Packed p;
+        for (int i = 0; i < 4; i++) p.w[i] = pack2(f[2 * i], f[2 * i + 1]);
+        return p;
+    }
+};
+
+struct BF16 {
+    static constexpr u32 V = 8, SIZE = 2;
+    static FL_DEVICE u32 load(u64 a) { return load2(a); }
+    static FL_DEVICE void store(u64 a, u32 bits) { store2(a, (u16)bits); }
+#if __CUDA_ARCH__ < 800
+    // Round to nearest even in integers; NaN becomes the 0x7fff that cvt.rn.bf16.f32 gives.
+    static FL_DEVICE u32 round(float f) {
+        const u32 x = __builtin_bit_cast(u32, f);
+        const u32 r = (x + 0x7fff + ((x >> 16) & 1)) >> 16;
+        return (x & 0x7fffffff) > 0x7f800000 ? 0x7fff : r;
+    }
+#endif
+    static FL_DEVICE u32 pack2(float lo, float hi) {
+        u32 w;
+#if __CUDA_ARCH__ >= 800
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(hi), "f"(lo));
+#else
+        w = round(lo) | round(hi) << 16;
+#endif
+        return w;
+    }
+    static FL_DEVICE void unpack(float* f, const Packed& p) {
+        for (int i = 0; i < 4; i++) {
+            f[2 * i] = __builtin_bit_cast(float, p.w[i] << 16);
+            f[2 * i + 1] = __builtin_bit_cast(float, p.w[i] & 0xffff0000);
+        }
+    }
+    static FL_DEVICE Packed pack(const float* f) {
+        Packed p;
+        for (int i = 0; i < 4; i++) p.w[i] = pack2(f[2 * i], f[2 * i + 1]);
+        return p;
+    }
+};
+
+// accumulate: acc = x for the first rank, acc + x for the others.
+template <class T>
+FL_DEVICE void accumulate(float* acc, const Packed& x, bool first) {
+    float f[T::V];
+    T::unpack(f, x);
+#pragma unroll
+    for (u32 i = 0; i < T::V; i++) acc[i] = first ? f[i] : acc[i] + f[i];
+}
+
+// load_packed and store_packed move 16 bytes of a local buffer; element by element where it is not
+// 16-byte aligned.
+template <class T>
+FL_DEVICE Packed load_packed(u64 a, bool aligned) {
+    if (aligned) return load16(a);
+    Packed p = {{0, 0, 0, 0}};
+#pragma unroll
+    for (u32 i = 0; i < T::V; i++) p.w[i * T::SIZE / 4] |= T::load(a + i * T::SIZE) << (i * T::SIZE % 4 * 8);
+    return p;
+}
+template <class T>
+FL_DEVICE void store_packed(u64 a, const Packed& p, bool aligned) {
+    if (aligned) return store16(a, p);
+#pragma unroll
+    for (u32 i = 0; i < T::V; i++) T::store(a + i * T::SIZE, p.w[i * T::SIZE / 4] >> (i * T::SIZE % 4 * 8));
+}
+
+// Peers: where each rank's contribution begins. The table stays in kernel parameters, which index like an
+// array at no cost; a copy would live in local memory.
+struct Peers {
+    const void* const* table;
+    u64 offset;
+    FL_DEVICE u64 operator[](u32 r) const { return global(table[r]) + offset; }
+};
+
+// sum adds the 16 bytes at peer[r] + offset of every rank r, in rank order. The loads of a group of ranks are
+// issued before the first is used, so that their latencies overlap. N: the world size when it is known
+// at compile time, or 0. ALIGNED: every address is a multiple of 16.
+template <class T, u32 N, bool ALIGNED>
+FL_DEVICE Packed sum(const Peers& peer, u64 offset, u32 world) {
+    constexpr u32 GROUP = N != 0 ? N : 4;
+    float acc[T::V];
+    for (u32 g = 0; g < (N != 0 ? N : world); g += GROUP) {
+        Packed x[GROUP];
+#pragma unroll
+        for (u32 k = 0; k < GROUP; k++)
+            if (N != 0 || g + k < world) {
+                const u64 at = peer[g + k] + offset;
+                x[k] = load_packed<T>(at, ALIGNED || at % 16 == 0);
+            }
+#pragma unroll
+        for (u32 k = 0; k < GROUP; k++)
+            if (N != 0 || g + k < world) accumulate<T>(acc, x[k], g + k == 0);
+    }
+    return T::pack(acc);
+}
+
+// sum_one is sum for a single element.
+template <class T>
+FL_DEVICE u32 sum_one(const Peers& peer, u64 offset, u32 world) {
+    float acc[T::V];
+    for (u32 r = 0; r < world; r++) {
+        Packed x = {{T::load(peer[r] + offset), 0, 0, 0}};
+        accumulate<T>(acc, x, r == 0);
+    }
+    return T::pack(acc).w[0];
+}
+
+// The split of count elements: `head` single elements, `body` packs of 16 bytes, the rest single again.
+// All ranks use the same split, so block b of every rank works on the same elements.
+struct Split {
+    u32 head, singles;
+    u64 body;
+};
+template <class T>
+FL_DEVICE Split split(u64 count, u32 head) {
+    Split s;
+    s.head = head < count ? head : (u32)count;
+    s.body = (count - s.head) / T::V;
+    s.singles = (u32)(count - s.body * T::V);
+    return s;
+}
+// single: the index of the i-th element outside the body.
+template <class T>
+FL_DEVICE u64 single(const Split& s, u32 i) { return i < s.head ? i : i + s.body * T::V; }
+
+// sum_share sums this block's share of all elements into out.
+template <class T, u32 N, bool ALIGNED>
+FL_DEVICE void sum_share(const Peers& peer, u64 out, const Split& s, u32 world) {
+    const u64 body = (u64)s.head * T::SIZE;
+    const bool aligned = (out + body) % 16 == 0;
+    for (u64 v = block() * threads() + thread(); v < s.body; v += blocks() * threads())
+        store_packed<T>(out + body + 16 * v, sum<T, N, ALIGNED>(peer, body + 16 * v, world), aligned);
+    if (block() == 0 && thread() < s.singles) {
+        const u64 o = T::SIZE * single<T>(s, thread());
+        T::store(out + o, sum_one<T>(peer, o, world));
+    }
+}
+
+}  // namespace fl
