@@ -1,6 +1,10 @@
 package ptx
 
-import "math/rand/v2"
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+)
 
 // Memory is the address space that one device sees.
 type Memory interface {
@@ -77,3 +81,36 @@ type Quantum struct {
 	Warps int        // warp instructions to execute at most
 	Rand  *rand.Rand // chooses among runnable warps and how long each runs
 }
+
+func (k FaultKind) String() string {
+	switch k {
+	case BadAddress:
+		return "illegal address"
+	case Misaligned:
+		return "misaligned address"
+	case Trap:
+		return "trap"
+	case Deadlock:
+		return "kernel does not end"
+	}
+	return fmt.Sprintf("fault %d", int(k))
+}
+
+func (f *Fault) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v in block (%d,%d,%d) thread (%d,%d,%d)", f.Kind,
+		f.Block[0], f.Block[1], f.Block[2], f.Thread[0], f.Thread[1], f.Thread[2])
+	if f.Line > 0 {
+		fmt.Fprintf(&b, " at %s:%d `%s`", f.File, f.Line, f.Text)
+	}
+	if f.Size > 0 {
+		fmt.Fprintf(&b, ", %d bytes at %#x", f.Size, f.Addr)
+	}
+	if f.Err != nil {
+		fmt.Fprintf(&b, ": %v", f.Err)
+	}
+	return b.String()
+}
+
+// Unwrap gives the reason memory could not be resolved.
+func (f *Fault) Unwrap() error { return f.Err }
