@@ -64,7 +64,8 @@ struct Record {
 // Pinned host memory, one per rank.
 struct Status {
     u32 abort;     // host to device: give up waiting
-    u32 reserved[3];
+    u32 failed;    // device to host: some record is filled in
+    u32 reserved[2];
     Record record[MAX_BLOCKS];
 };
 
@@ -256,6 +257,7 @@ FL_DEVICE bool arrive_and_wait(const Comm& c, u64 my_pad, u64 peer_pad, u32 kind
         store_relaxed_sys(rec + __builtin_offsetof(Record, missing), missing);
         store_relaxed_sys(rec + __builtin_offsetof(Record, wanted), epoch);
         store_relaxed_sys(rec, code);
+        store_relaxed_sys(c.status + __builtin_offsetof(Status, failed), 1);
         store_relaxed_gpu(c.control + __builtin_offsetof(Control, poisoned), 1);
     }
     return false;
