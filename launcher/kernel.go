@@ -1,0 +1,147 @@
+package launcher
+
+import (
+	"math"
+	"slices"
+
+	"github.com/fenceline/fenceline/internal/gpu"
+	"github.com/fenceline/fenceline/internal/ptx"
+)
+
+// Signature is a kernel's declaration: its parameters and their places in the parameter buffer.
+type Signature = ptx.Signature
+
+// Param is one parameter of a Signature.
+type Param = ptx.Param
+
+// KernelInfo is what the driver knows of a kernel: largest block, registers, memory.
+type KernelInfo = gpu.FunctionInfo
+
+// Dim3 is a grid or block shape; every component is at least 1.
+type Dim3 = gpu.Dim3
+
+// LaunchConfig is the shape of one launch: Grid, Block, Shared (dynamic shared memory, bytes)
+// and Dependent (programmatic dependent launch, for kernels built for it).
+type LaunchConfig = gpu.LaunchConfig
+
+// Kernel is one entry of a loaded module.
+type Kernel struct {
+	m          *Module
+	name       string
+	f          gpu.Function
+	info       KernelInfo
+	sig        Signature
+	maxThreads uint64 // of one block
+}
+
+// Name is the entry's name.
+func (k *Kernel) Name() string { return k.name }
+
+// Device is the ordinal of the device the kernel is loaded on.
+func (k *Kernel) Device() int { return k.m.dev }
+
+// Signature is the kernel's declaration, as a copy.
+func (k *Kernel) Signature() Signature {
+	sig := k.sig
+	sig.Params = slices.Clone(sig.Params)
+	return sig
+}
+
+// Info is what the driver knows of the kernel.
+func (k *Kernel) Info() KernelInfo { return k.info }
+
+// MaxActiveBlocks is how many blocks of so many threads and bytes of dynamic shared memory can
+// be resident on one SM at the same time.
+func (k *Kernel) MaxActiveBlocks(threads int, shared uint32) (int, error) {
+	const op = "MaxActiveBlocks"
+	if err := k.m.use(op); err != nil {
+		return 0, err
+	}
+	defer k.m.life.leave()
+	if threads < 1 || uint64(threads) > k.maxThreads {
+		return 0, invalid(op, k.m.dev, "kernel %s: %d threads a block; want 1 to %d", k.name, threads, k.maxThreads)
+	}
+	return k.m.rt.d.MaxActiveBlocks(k.m.dev, k.f, threads, shared)
+}
+
+// Launch queues the kernel on s with args packed by this kernel's Pack. Everything is checked
+// before anything is queued; then it is one call of the driver, with no allocation. Faults of
+// the kernel are returned by a later call, such as Stream.Sync.
+func (k *Kernel) Launch(s *Stream, cfg LaunchConfig, a *Args) error {
+	const op = "launch"
+	if s == nil || a == nil || a.k != k || s.rt != k.m.rt || s.dev != k.m.dev {
+		return k.misfit(op, s, a)
+	}
+	if !k.fits(&cfg) {
+		return k.badShape(op, cfg)
+	}
+	for _, b := range a.bufs {
+		if b != nil && b.freed.Load() {
+			return &ClosedError{op + " of kernel " + k.name, b.String()}
+		}
+	}
+	if err := k.m.use(op); err != nil {
+		return err
+	}
+	defer k.m.life.leave()
+	if err := s.use(op); err != nil {
+		return err
+	}
+	defer s.life.leave()
+	s.queue.Lock()
+	defer s.queue.Unlock()
+	s.cfg = cfg
+	if err := k.m.rt.d.Launch(s.dev, s.h, k.f, &s.cfg, a.buf); err != nil {
+		return err
+	}
+	s.lastK = k
+	return nil
+}
+
+// Limits of every device that PTX of the versions in use runs on (CUDA programming guide, compute
+// capabilities).
+const (
+	maxGridX  = math.MaxInt32
+	maxGridYZ = 65535
+	maxBlockZ = 64
+)
+
+func (k *Kernel) fits(c *LaunchConfig) bool {
+	g, b := c.Grid, c.Block
+	return g.X > 0 && g.Y > 0 && g.Z > 0 && g.X <= maxGridX && g.Y <= maxGridYZ && g.Z <= maxGridYZ &&
+		b.X > 0 && b.Y > 0 && b.Z > 0 && b.Z <= maxBlockZ && uint64(b.X) <= k.maxThreads &&
+		uint64(b.Y) <= k.maxThreads && b.Count() <= k.maxThreads
+}
+
+// badShape says what fits refused.
+func (k *Kernel) badShape(op string, c LaunchConfig) error {
+	g, b := c.Grid, c.Block
+	if g.X == 0 || g.Y == 0 || g.Z == 0 || b.X == 0 || b.Y == 0 || b.Z == 0 {
+		return invalid(op, k.m.dev, "kernel %s: grid %v, block %v: every component must be at least 1", k.name, g, b)
+	}
+	if g.X > maxGridX || g.Y > maxGridYZ || g.Z > maxGridYZ {
+		return invalid(op, k.m.dev, "kernel %s: grid %v: at most %d, %d, %d", k.name, g, maxGridX, maxGridYZ, maxGridYZ)
+	}
+	return invalid(op, k.m.dev, "kernel %s: block %v: at most %d threads for this kernel, and z at most %d", k.name, b, k.maxThreads, maxBlockZ)
+}
+
+// misfit says why stream or arguments do not belong to the kernel.
+func (k *Kernel) misfit(op string, s *Stream, a *Args) error {
+	dev := k.m.dev
+	switch {
+	case s == nil:
+		return invalid(op, dev, "kernel %s: nil stream", k.name)
+	case a == nil:
+		return invalid(op, dev, "kernel %s: nil arguments; use Pack, also for a kernel without parameters", k.name)
+	case s.rt != k.m.rt:
+		return invalid(op, dev, "kernel %s: the stream belongs to another runtime", k.name)
+	case s.dev != dev:
+		return invalid(op, dev, "kernel %s: the stream belongs to device %d; use a stream of device %d, or load the kernel on device %d",
+			k.name, s.dev, dev, s.dev)
+	}
+	from := "nothing"
+	if a.k != nil {
+		from = a.k.name + " of " + a.k.m.String()
+	}
+	return invalid(op, dev, "kernel %s of %v: the arguments were packed for %s; pack them with this kernel", k.name, k.m, from)
+}
