@@ -24,6 +24,11 @@ type Dim3 = gpu.Dim3
 // and Dependent (programmatic dependent launch, for kernels built for it).
 type LaunchConfig = gpu.LaunchConfig
 
+// Linear is a one-dimensional shape: so many blocks of so many threads.
+func Linear(blocks, threads uint32) LaunchConfig {
+	return LaunchConfig{Grid: Dim3{X: blocks, Y: 1, Z: 1}, Block: Dim3{X: threads, Y: 1, Z: 1}}
+}
+
 // Kernel is one entry of a loaded module.
 type Kernel struct {
 	m          *Module

@@ -10,12 +10,12 @@ import (
 )
 
 // ptxDrivers lists each PTX ISA version (×10) with the first CUDA driver version that reads it, in
-// the driver's own encoding. From the release history in NVIDIA's PTX ISA manual.
+// the driver's own encoding (cuda/std/__cccl/ptx_isa.h of CUDA 13.5, and the PTX ISA manual).
 var ptxDrivers = []struct{ ptx, driver int }{
 	{60, 9000}, {61, 9010}, {62, 9020}, {63, 10000}, {64, 10010}, {65, 10020},
 	{70, 11000}, {71, 11010}, {72, 11020}, {73, 11030}, {74, 11040}, {75, 11050}, {76, 11060}, {77, 11070}, {78, 11080},
 	{80, 12000}, {81, 12010}, {82, 12020}, {83, 12030}, {84, 12040}, {85, 12050}, {86, 12070}, {87, 12080}, {88, 12090},
-	{90, 13000}, {91, 13010},
+	{90, 13000}, {91, 13010}, {92, 13020}, {93, 13030}, {94, 13040}, {95, 13050},
 }
 
 // driverFor is the oldest driver that reads a PTX version. known is false for versions newer
