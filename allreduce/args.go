@@ -1,0 +1,38 @@
+package allreduce
+
+import (
+	"encoding/binary"
+
+	"github.com/fenceline/fenceline/flags"
+)
+
+// Layout of fl::AllReduceArgs in kernels/oneshot_pull.cu. A test reads that file and compares.
+const (
+	pullPeer    = 0
+	pullPad     = pullPeer + 8*flags.MaxRanks
+	pullIn      = pullPad + 8*flags.MaxRanks
+	pullOut     = pullIn + 8
+	pullStage   = pullOut + 8
+	pullControl = pullStage + 8
+	pullStatus  = pullControl + 8
+	pullCount   = pullStatus + 8
+	pullHalf    = pullCount + 8
+	pullTimeout = pullHalf + 8
+	pullRank    = pullTimeout + 8
+	pullWorld   = pullRank + 4
+	pullHead    = pullWorld + 4
+	pullBytes   = pullHead + 8
+)
+
+// Layout of fl::ReduceArgs in kernels/reduce_local.cu.
+const (
+	reducePart  = 0
+	reduceOut   = reducePart + 8*flags.MaxRanks
+	reduceCount = reduceOut + 8
+	reduceWorld = reduceCount + 8
+	reduceHead  = reduceWorld + 4
+	reduceBytes = reduceHead + 4
+)
+
+func put64(b []byte, off int, v uint64) { binary.LittleEndian.PutUint64(b[off:], v) }
+func put32(b []byte, off int, v uint32) { binary.LittleEndian.PutUint32(b[off:], v) }

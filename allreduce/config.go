@@ -1,0 +1,109 @@
+package allreduce
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/fenceline/fenceline/flags"
+	"github.com/fenceline/fenceline/launcher"
+)
+
+// Config says what group to make. The zero value is one rank on each device.
+type Config struct {
+	// Ranks is the world size, 1 to 16. 0 is one rank per device, or per entry of Devices.
+	Ranks int
+	// Devices is the device ordinal of each rank. Empty is rank r on device r; with Share, r modulo the number
+	// of devices.
+	Devices []int
+	// Share allows several ranks on one device ("virtual ranks").
+	Share bool
+	// Algorithm other than Auto is used whatever the machine; NewGroup fails if it cannot work.
+	Algorithm Algorithm
+	// MaxBytes is the largest message handled by one launch; larger ones are done in pieces. Each rank
+	// keeps about twice that much staging memory (copy and host: one times the world size). A multiple of
+	// 16. 0 is 4 MiB.
+	MaxBytes uint64
+	// Timeout bounds how long one rank waits for another. 0 is 10 s.
+	Timeout time.Duration
+	// Blocks and Threads fix the grid of the summing kernel. 0 chooses by size.
+	Blocks, Threads int
+	// FirstEpoch is the epoch before the first call. Only of interest to tests of the wrap-around.
+	FirstEpoch uint32
+}
+
+const (
+	defaultMaxBytes = 4 << 20
+	defaultTimeout  = 10 * time.Second
+)
+
+func bad(arg, format string, args ...any) error {
+	return &ArgumentError{Rank: -1, Arg: arg, Detail: fmt.Sprintf(format, args...)}
+}
+
+// validate fills the defaults and refuses what cannot work on rt.
+func (c *Config) validate(rt *launcher.Runtime) error {
+	n := len(rt.Devices())
+	if n == 0 {
+		return bad("devices", "the runtime has none: check CUDA_VISIBLE_DEVICES, or use the emulator")
+	}
+	if c.Ranks == 0 {
+		c.Ranks = len(c.Devices)
+	}
+	if c.Ranks == 0 {
+		c.Ranks = min(n, flags.MaxRanks)
+	}
+	if c.Ranks < 1 || c.Ranks > flags.MaxRanks {
+		return bad("ranks", "%d ranks: use 1 to %d", c.Ranks, flags.MaxRanks)
+	}
+	if err := c.place(n); err != nil {
+		return err
+	}
+	switch {
+	case c.Algorithm >= numAlgorithms:
+		return &NameError{Kind: "algorithm", Name: fmt.Sprint(uint8(c.Algorithm)), Known: algorithmNames[:]}
+	case c.MaxBytes%16 != 0:
+		return bad("MaxBytes", "%d is not a multiple of 16", c.MaxBytes)
+	case c.MaxBytes > 1<<40:
+		return bad("MaxBytes", "%d is above 1 TiB", c.MaxBytes)
+	case c.Timeout < 0:
+		return bad("Timeout", "%v is negative", c.Timeout)
+	case c.Blocks < 0 || c.Blocks > flags.MaxBlocks:
+		return bad("Blocks", "%d: use 1 to %d, or 0 to choose by size", c.Blocks, flags.MaxBlocks)
+	case c.Threads < 0 || c.Threads > maxThreads || c.Threads%32 != 0:
+		return bad("Threads", "%d: use a multiple of 32 up to %d, or 0 to choose by size", c.Threads, maxThreads)
+	}
+	if c.MaxBytes == 0 {
+		c.MaxBytes = defaultMaxBytes
+	}
+	if c.Timeout == 0 {
+		c.Timeout = defaultTimeout
+	}
+	return nil
+}
+
+// place fills and checks Devices. n is the number of devices there are.
+func (c *Config) place(n int) error {
+	c.Devices = append([]int(nil), c.Devices...)
+	if len(c.Devices) == 0 {
+		for r := range c.Ranks {
+			if r >= n && !c.Share {
+				return bad("ranks", "%d ranks on %d device(s): ask for sharing (Share, --share), or use fewer ranks", c.Ranks, n)
+			}
+			c.Devices = append(c.Devices, r%n)
+		}
+	}
+	if len(c.Devices) != c.Ranks {
+		return bad("devices", "%d devices listed for %d ranks", len(c.Devices), c.Ranks)
+	}
+	user := map[int]int{}
+	for r, d := range c.Devices {
+		if d < 0 || d >= n {
+			return &ArgumentError{Rank: r, Arg: "devices", Detail: fmt.Sprintf("device %d: there are 0 to %d", d, n-1)}
+		}
+		if o, taken := user[d]; taken && !c.Share {
+			return &ArgumentError{Rank: r, Arg: "devices", Detail: fmt.Sprintf("device %d already serves rank %d: ask for sharing (Share, --share)", d, o)}
+		}
+		user[d] = r
+	}
+	return nil
+}

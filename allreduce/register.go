@@ -1,0 +1,85 @@
+package allreduce
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/fenceline/fenceline/flags"
+	"github.com/fenceline/fenceline/launcher"
+)
+
+// Registration is a buffer on every rank that peers may read in place, which saves one-shot pull the copy
+// into staging.
+type Registration struct {
+	g    *Group
+	id   uint32
+	size uint64
+	base [flags.MaxRanks]uint64
+}
+
+// Register makes bufs[r], memory of rank r's device and all of one size, readable in place by every rank. A
+// later call whose input lies in it, at the same offset on every rank, and whose output lies apart from it
+// is done in place; all ranks must make that call so. The buffers must outlive the registration. With the
+// other algorithms it has no effect.
+func (g *Group) Register(bufs []launcher.Buffer) (*Registration, error) {
+	if g.closed.Load() {
+		return nil, ErrClosed
+	}
+	if len(bufs) != len(g.ranks) {
+		return nil, bad("register", "%d buffers for %d ranks", len(bufs), len(g.ranks))
+	}
+	reg := &Registration{g: g, size: bufs[0].Size()}
+	for r, b := range bufs {
+		if err := b.Check(); err != nil {
+			return nil, &ArgumentError{Rank: r, Arg: "register", Detail: "not usable memory", Err: err}
+		}
+		if b.Device() != g.ranks[r].dev {
+			return nil, &ArgumentError{Rank: r, Arg: "register", Detail: fmt.Sprintf("memory of device %d, the rank is on device %d", b.Device(), g.ranks[r].dev)}
+		}
+		if b.Size() != reg.size {
+			return nil, &ArgumentError{Rank: r, Arg: "register", Detail: fmt.Sprintf("%d bytes, rank 0 has %d", b.Size(), reg.size)}
+		}
+		reg.base[r] = b.Ptr()
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.registered++
+	reg.id = g.registered
+	list := append(slices.Clone(*g.registrations.Load()), reg)
+	g.registrations.Store(&list)
+	return reg, nil
+}
+
+// Close ends the registration. Calls queued before stay valid as long as the buffers do.
+func (reg *Registration) Close() error {
+	g := reg.g
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	list := slices.DeleteFunc(slices.Clone(*g.registrations.Load()), func(o *Registration) bool { return o == reg })
+	g.registrations.Store(&list)
+	return nil
+}
+
+// findRegistration marks op for in-place reads if its input is registered and nothing stands against it:
+// peers read the input while this rank writes its output, so the two must be apart on every rank; and the
+// kernel reads packs of 16 bytes, so the inputs must be equally aligned.
+func (g *Group) findRegistration(rank int, op *operation, n uint64) {
+	in, out := op.in.Ptr(), op.out.Ptr()
+	for _, reg := range *g.registrations.Load() {
+		base := reg.base[rank]
+		if in < base || in+n > base+reg.size {
+			continue
+		}
+		off := in - base
+		for p := range g.ranks {
+			at := reg.base[p] + off
+			if at%16 != in%16 || at < out+n && out < at+n {
+				return
+			}
+		}
+		op.registration = reg
+		op.call.registration, op.call.offset = reg.id, off
+		op.call.head = headOf(in%16, op.call.dtype)
+		return
+	}
+}
