@@ -81,9 +81,6 @@ func (rt *Runtime) signatures(devs []int, name string, src []byte) (*ptx.Info, e
 			return nil, err
 		}
 	}
-	if len(src) == 0 {
-		return nil, fmt.Errorf("load %s: %w: it is empty", name, gpu.ErrInvalidPTX)
-	}
 	info, err := ptx.Signatures(name, src)
 	if err != nil {
 		return nil, fmt.Errorf("load %s: %w: %w", name, gpu.ErrInvalidPTX, err)

@@ -1,5 +1,4 @@
-// Command addpeer loads a kernel of one's own that reads a peer's memory directly: on two GPUs, on
-// one that stands in for both, or on emulated devices.
+// Command addpeer loads a kernel of one's own that adds a peer's memory, read directly, to local memory.
 package main
 
 import (
@@ -10,6 +9,7 @@ import (
 	"io"
 	"log"
 	"os"
+	"slices"
 
 	"github.com/fenceline/fenceline/launcher"
 )
@@ -30,9 +30,9 @@ func run(out io.Writer, cfg launcher.Config) {
 	}
 	fmt.Fprintf(out, "backend %s (%s): device 0 reads device %d\n", rt.Info().Backend, rt.Info().Why, peer)
 
-	a, b := make([]float32, n), make([]float32, n)
+	a, b, want := make([]float32, n), make([]float32, n), make([]float32, n)
 	for i := range n {
-		a[i], b[i] = 0.5, float32(i)
+		a[i], b[i], want[i] = 0.5, float32(i), 0.5+float32(i)
 	}
 	upload := func(dev int, values []float32) launcher.Buffer {
 		buf, raw := must(rt.Alloc(dev, bytes)), must(binary.Append(nil, binary.LittleEndian, values))
@@ -45,10 +45,8 @@ func run(out io.Writer, cfg launcher.Config) {
 	must(n, kernel.Launch(stream, launcher.Linear((n+255)/256, 256), args))
 	must(n, stream.CopyOut(ctx, raw, local))
 	must(binary.Decode(raw, binary.LittleEndian, a))
-	for i := range n {
-		if a[i] != 0.5+float32(i) {
-			log.Fatalf("element %d: got %v, want %v", i, a[i], 0.5+float32(i))
-		}
+	if !slices.Equal(a, want) {
+		log.Fatalf("wrong sums:\n got %v\nwant %v", a, want)
 	}
 	fmt.Fprintln(out, "ok")
 }
