@@ -45,7 +45,8 @@ func runChild(t *testing.T, library string) string {
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), childEnv+"="+library)
+	// Under the race detector a process otherwise sleeps a second before it exits.
+	cmd.Env = append(os.Environ(), childEnv+"="+library, "GORACE=atexit_sleep_ms=0")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "the process must survive; it said: %s", out)
 	return string(out)
