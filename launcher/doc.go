@@ -5,7 +5,7 @@
 //	m, err := rt.Load(0, "addpeer.ptx", ptx)
 //	k, err := m.Kernel("add_peer")
 //	args, err := k.Pack(local, peer, n)
-//	err = k.Launch(stream, launcher.LaunchConfig{Grid: grid, Block: block}, args)
+//	err = k.Launch(stream, launcher.Linear(blocks, threads), args)
 //	err = stream.Sync(ctx)
 //
 // The same program runs on GPUs and, where there are none, on emulated devices that execute
