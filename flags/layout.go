@@ -4,7 +4,7 @@
 // Three pieces of memory serve one rank. The Pad lies where every peer can write it; slot (kind, block,
 // source rank) has that rank as its only writer, and holds the epoch of its latest post. The Control block is the
 // rank's own and keeps the epoch between launches, so that a captured graph replays safely. The Status is
-// pinned host memory: the host's abort word, and a Record for each block whose wait failed.
+// pinned host memory: the host's abort word, and a Record of the first wait that failed.
 //
 // The layouts mirror kernels/fenceline.cuh; a test reads that file and compares.
 package flags
@@ -43,13 +43,13 @@ const (
 	EpochOffset    = 0
 	PoisonedOffset = MaxBlocks * 4
 
-	// StatusBytes is the size of a Status; the offsets below are places in it.
-	StatusBytes  = recordsOffset + MaxBlocks*recordBytes
-	AbortOffset  = 0
-	FailedOffset = 4
+	// StatusBytes is the size of a Status; AbortOffset is the place of the abort word in it.
+	StatusBytes = recordOffset + recordBytes
+	AbortOffset = 0
 
-	recordsOffset = 16
-	recordBytes   = 16 + 4*MaxRanks
+	recordOffset = 16
+	recordBytes  = seenOffset + 4*MaxRanks
+	seenOffset   = 32 // in a record
 )
 
 // SlotOffset is the byte offset in a Pad of the slot that source rank src posts for block.

@@ -5,8 +5,8 @@
 // The layouts below are mirrored in package flags; a test there reads this file and compares.
 //
 // Everything is in namespace fl. A kernel of your own needs Pad, Control and Status memory as
-// flags.Layout describes it, and calls, in this order: begin, then any number of
-// (write data, arrive_and_wait, read peers' data), with one slot array for each synchronisation point.
+// package flags lays out, and calls, in this order: begin, then any number of (write data, barrier, arrive,
+// wait, read peers' data), with one slot array for each synchronisation point, and commit.
 #pragma once
 
 #if defined(__clang__) && !defined(__global__)
@@ -49,24 +49,26 @@ struct Control {
     u32 poisoned;           // nonzero once a wait has failed: later calls return at once
 };
 
-// Why a wait failed. Written by the kernel, read by the host after the stream has ended.
+// Why a wait failed. Written by the first warp of the rank whose wait fails, read by the host after the
+// stream has ended.
 enum Code : u32 { CODE_OK = 0, CODE_TIMEOUT = 1, CODE_ABORTED = 2 };
 enum SlotKind : u32 { SLOT_START = 0, SLOT_END = 1 };
 
 struct Record {
-    u32 code;      // Code
-    u32 slot;      // SlotKind
-    u32 missing;   // bit r: rank r had not arrived
-    u32 wanted;    // epoch waited for
+    u32 code;     // Code; not CODE_OK: the record is filled in
+    u32 slot;     // SlotKind
+    u32 block;
+    u32 missing;  // bit r: rank r had not arrived
+    u32 wanted;   // epoch waited for
+    u32 reserved[3];
     u32 seen[MAX_RANKS];  // last epoch seen of each rank
 };
 
 // Pinned host memory, one per rank.
 struct Status {
-    u32 abort;     // host to device: give up waiting
-    u32 failed;    // device to host: some record is filled in
-    u32 reserved[2];
-    Record record[MAX_BLOCKS];
+    u32 abort;  // host to device: give up waiting
+    u32 reserved[3];
+    Record record;
 };
 
 // ---- Special registers ----
@@ -148,7 +150,14 @@ FL_DEVICE void store_relaxed_gpu(u64 a, u32 v) {
     asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" :: "l"(a), "r"(v) : "memory");
 }
 
-// ---- Block-wide ----
+// Sets a word of this device and returns what it was. Orders nothing.
+FL_DEVICE u32 exchange_relaxed_gpu(u64 a, u32 v) {
+    u32 old;
+    asm volatile("atom.relaxed.gpu.global.exch.b32 %0, [%1], %2;" : "=r"(old) : "l"(a), "r"(v) : "memory");
+    return old;
+}
+
+// ---- Block-wide and warp-wide ----
 
 FL_DEVICE void sync_block() { asm volatile("bar.sync 0;" ::: "memory"); }
 // sync_block that also tells every thread whether any passed true.
@@ -158,6 +167,7 @@ FL_DEVICE bool sync_block_or(bool p) {
                  : "=r"(r) : "r"((u32)p) : "memory");
     return r != 0;
 }
+FL_DEVICE void sync_warp() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 FL_DEVICE u32 warp_ballot(bool p) {
     u32 r;
     asm volatile("{\n\t.reg .pred a;\n\tsetp.ne.u32 a, %1, 0;\n\tvote.sync.ballot.b32 %0, a, 0xffffffff;\n\t}"
@@ -233,37 +243,51 @@ FL_DEVICE bool wait_slot(const Comm& c, u64 slot, u32 epoch, u32* seen, u32* cod
     }
 }
 
-// arrive_and_wait is the flag exchange of one synchronisation point between block b of every rank. Call
-// from the whole first warp of the block, after a barrier; follow it with sync_block_or(!result), which
-// hands the acquired data to the other warps. lane r posts to rank r's pad and polls this rank's own.
-// my_pad, peer_pad: this rank's pad, and the pad of rank `lane`. False: a record has been written.
-FL_DEVICE bool arrive_and_wait(const Comm& c, u64 my_pad, u64 peer_pad, u32 kind, u32 epoch) {
+// arrive posts `epoch` for this block to every peer. Call from the whole first warp of the block, after a
+// barrier; lane r posts to rank r. peer_pad: the pad of rank `lane`.
+FL_DEVICE void arrive(const Comm& c, u64 peer_pad, u32 kind, u32 epoch) {
+    const u32 lane = thread() & 31;
+    // Release: everything this block wrote (or, for SLOT_END, read) ahead of the barrier comes before it.
+    // Pairs with the poll in the peer's wait.
+    if (lane < c.world && lane != c.rank) signal(peer_pad + slot_offset(kind, block(), c.rank), epoch);
+}
+
+// report fills in the rank's record, unless an earlier failure has: the poison mark elects one warp.
+FL_DEVICE void report(const Comm& c, u32 kind, u32 epoch, u32 missing, u32 seen, u32 code) {
+    const u32 lane = thread() & 31;
+    const bool leader = missing == ((missing >> lane) << lane) && (missing >> lane & 1);
+    bool first = false;
+    if (leader) first = exchange_relaxed_gpu(c.control + __builtin_offsetof(Control, poisoned), 1) == 0;
+    if (warp_ballot(first) == 0) return;
+    const u64 rec = c.status + __builtin_offsetof(Status, record);
+    if (lane < MAX_RANKS) store_relaxed_sys(rec + __builtin_offsetof(Record, seen) + 4 * lane, seen);
+    if (!leader) return;
+    store_relaxed_sys(rec + __builtin_offsetof(Record, slot), kind);
+    store_relaxed_sys(rec + __builtin_offsetof(Record, block), block());
+    store_relaxed_sys(rec + __builtin_offsetof(Record, missing), missing);
+    store_relaxed_sys(rec + __builtin_offsetof(Record, wanted), epoch);
+    store_relaxed_sys(rec + __builtin_offsetof(Record, code), code);
+}
+
+// wait returns true once every peer's same block has posted `epoch`; what they published is then visible to
+// this warp, and after a barrier to the block. Call from a whole warp; lane r polls rank r's slot in this
+// rank's pad. False: it has been reported, and the call must end without a result.
+FL_DEVICE bool wait(const Comm& c, u64 my_pad, u32 kind, u32 epoch) {
     const u32 lane = thread() & 31;
     bool ok = true;
     u32 seen = epoch, code = CODE_OK;
-    if (lane < c.world && lane != c.rank) {
-        // Release: everything this block wrote (or read, for SLOT_END) before the barrier ahead of this
-        // comes before it. Pairs with the peer's poll below.
-        signal(peer_pad + slot_offset(kind, block(), c.rank), epoch);
+    if (lane < c.world && lane != c.rank)
         ok = wait_slot(c, my_pad + slot_offset(kind, block(), lane), epoch, &seen, &code);
-    }
     const u32 missing = warp_ballot(!ok);
-    if (missing == 0) return true;
-    // Lanes may disagree on the code (one timed out, one saw the abort); each writes its own and any will do.
-    const u64 rec = c.status + __builtin_offsetof(Status, record) + sizeof(Record) * block();
-    if (lane < MAX_RANKS) store_relaxed_sys(rec + __builtin_offsetof(Record, seen) + 4 * lane, seen);
-    if (!ok) {
-        store_relaxed_sys(rec + __builtin_offsetof(Record, slot), kind);
-        store_relaxed_sys(rec + __builtin_offsetof(Record, missing), missing);
-        store_relaxed_sys(rec + __builtin_offsetof(Record, wanted), epoch);
-        store_relaxed_sys(rec, code);
-        store_relaxed_sys(c.status + __builtin_offsetof(Status, failed), 1);
-        store_relaxed_gpu(c.control + __builtin_offsetof(Control, poisoned), 1);
+    if (missing != 0) {
+        report(c, kind, epoch, missing, seen, code);
+        return false;
     }
-    return false;
+    sync_warp();  // each lane has acquired one peer's data; this gives all lanes all of it
+    return true;
 }
 
-// refresh: see REFRESH. Call from the first warp beside arrive_and_wait; `first_end` is the first block
+// refresh: see REFRESH. Call from the whole first warp; `first_end` is the first block
 // index whose end slot this call does not use itself.
 FL_DEVICE void refresh(const Comm& c, u64 peer_pad, u32 epoch, u32 first_end) {
     const u32 lane = thread() & 31;

@@ -8,7 +8,7 @@
 // registered, so peers read them where they are; exchange start flags, read, add, write, exchange end flags.
 //
 // Synchronisation, between block b of one rank and block b of each other:
-//   start: st.release.sys after the block's barrier, ld.acquire.sys before its next one. Orders the staging
+//   start: st.release.sys after the block's barrier; ld.acquire.sys, then a warp or block barrier. Orders the staging
 //     stores (or, in place, the stores of earlier kernels) before the peers' loads. .sys: the peer is
 //     another device.
 //   end (in place only): the same pair in slots of its own. Orders this block's loads before the peer's
@@ -43,32 +43,39 @@ struct AllReduceArgs {
     u32 reserved;
 };
 
-template <class T>
+// N: the world size, or 0 for one known only at run time.
+template <class T, u32 N>
 FL_DEVICE void oneshot_pull(const AllReduceArgs& a) {
-    const Comm c = {global(a.control), global(a.status), a.timeout_ns, a.rank, a.world};
+    const Comm c = {global(a.control), global(a.status), a.timeout_ns, a.rank, N != 0 ? N : a.world};
     const Split s = split<T>(a.count, a.head);
     const u64 in = global(a.in), out = global(a.out);
     const bool staged = a.stage != nullptr, first_warp = thread() < 32;
+    const u64 first = block() * threads() + thread(), stride = blocks() * threads();
     const u64 body = (u64)s.head * T::SIZE;
+    const bool aligned = (in + body) % 16 == 0;
     // In a staging half the body starts on a 16-byte boundary, whatever the head.
     const u64 shift = staged ? (0 - body) % 16 : 0;
-    u64 my_pad = 0, peer_pad = 0;
-    if (first_warp) {
-        my_pad = global(a.pad[c.rank]);
-        peer_pad = global(a.pad[thread() % MAX_RANKS]);
-    }
+    const u64 my_pad = global(a.pad[c.rank]), peer_pad = global(a.pad[thread() % MAX_RANKS]);
+    // Parameters come from memory at their first use: have them before the wait for the peers, not after.
+    Peers<N != 0 ? N : 1> peer = {};
+    if constexpr (N != 0)
+        for (u32 r = 0; r < N; r++) peer.base[r] = global(a.peer[r]);
 
     wait_for_stream();
     release_stream();
+    // The first pack, the epoch and the poison mark are on their way together.
+    Packed x = {};
+    if (staged && first < s.body) x = load_packed<T>(in + body + 16 * first, aligned);
     const u32 epoch = begin(c);
-    if (poisoned(c)) return;
+    bool failed = poisoned(c);
     const u64 half = shift + (staged && (epoch & 1) ? a.half : 0);
 
     if (staged) {
         const u64 stage = global(a.stage) + half;
-        const bool aligned = (in + body) % 16 == 0;
-        for (u64 v = block() * threads() + thread(); v < s.body; v += blocks() * threads())
-            store16(stage + body + 16 * v, load_packed<T>(in + body + 16 * v, aligned));
+        for (u64 v = first; v < s.body; v += stride) {
+            if (v != first) x = load_packed<T>(in + body + 16 * v, aligned);
+            store16(stage + body + 16 * v, x);
+        }
         if (block() == 0 && thread() < s.singles) {
             const u64 o = T::SIZE * single<T>(s, thread());
             T::store(stage + o, T::load(in + o));
@@ -76,31 +83,48 @@ FL_DEVICE void oneshot_pull(const AllReduceArgs& a) {
     }
 
     sync_block();  // the block's staging is complete, and every thread has its epoch
-    bool failed = false;
-    if (first_warp) {
-        failed = !arrive_and_wait(c, my_pad, peer_pad, SLOT_START, epoch);
+    if (first_warp && !failed) {
+        arrive(c, peer_pad, SLOT_START, epoch);
         refresh(c, peer_pad, epoch, staged ? block() : block() + blocks());
     }
+    // With one peer every warp polls for itself, which saves a barrier; with more, the polls would cost more
+    // than the barrier does.
+    constexpr bool WARPS_POLL = N == 2;
+    if (!failed && (WARPS_POLL || first_warp)) failed = !wait(c, my_pad, SLOT_START, epoch);
     if (thread() / 32 == threads() / 32 - 1) commit(c, epoch);
-    if (sync_block_or(failed)) return;  // nothing has been written to out
+    if (!WARPS_POLL) failed = sync_block_or(failed);
+    if (failed) return;
 
-    const Peers peer = {a.peer, half};
-    switch (c.world) {
-    case 2: sum_share<T, 2, true>(peer, out, s, 2); break;
-    case 4: sum_share<T, 4, true>(peer, out, s, 4); break;
-    case 8: sum_share<T, 8, true>(peer, out, s, 8); break;
-    default: sum_share<T, 0, true>(peer, out, s, c.world);
+    if constexpr (N != 0) {
+        peer.offset = half;
+        sum_share<T, N, true>(peer, out, s, N);
+    } else {
+        sum_share<T, 0, true>(AnyPeers{a.peer, half}, out, s, c.world);
     }
 
     if (staged) return;
-    sync_block();  // every load of the block is behind this, and so before the release in the exchange
-    if (first_warp) arrive_and_wait(c, my_pad, peer_pad, SLOT_END, epoch);
+    sync_block();  // every load of the block is behind this, and so before the release in arrive
+    if (!first_warp) return;
+    arrive(c, peer_pad, SLOT_END, epoch);
+    wait(c, my_pad, SLOT_END, epoch);
+}
+
+template <class T>
+FL_DEVICE void oneshot_pull_any(const AllReduceArgs& a) {
+    switch (a.world) {
+    case 2: return oneshot_pull<T, 2>(a);
+    case 4: return oneshot_pull<T, 4>(a);
+    case 8: return oneshot_pull<T, 8>(a);
+    default: return oneshot_pull<T, 0>(a);
+    }
 }
 
 }  // namespace fl
 
-#define FL_ENTRY(name, T) \
-    extern "C" __global__ void __launch_bounds__(512) name(FL_PARAM fl::AllReduceArgs a) { fl::oneshot_pull<fl::T>(a); }
+#define FL_ENTRY(name, T)                                                                          \
+    extern "C" __global__ void __launch_bounds__(512) name(FL_PARAM fl::AllReduceArgs a) {         \
+        fl::oneshot_pull_any<fl::T>(a);                                                            \
+    }
 FL_ENTRY(allreduce_oneshot_pull_f32, F32)
 FL_ENTRY(allreduce_oneshot_pull_f16, F16)
 FL_ENTRY(allreduce_oneshot_pull_bf16, BF16)

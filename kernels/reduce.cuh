@@ -111,19 +111,26 @@ FL_DEVICE void store_packed(u64 a, const Packed& p, bool aligned) {
     for (u32 i = 0; i < T::V; i++) T::store(a + i * T::SIZE, p.w[i * T::SIZE / 4] >> (i * T::SIZE % 4 * 8));
 }
 
-// Peers: where each rank's contribution begins. The table stays in kernel parameters, which index like an
-// array at no cost; a copy would live in local memory.
-struct Peers {
+// Where each rank's contribution begins, for a world size known only at run time. The table stays in kernel
+// parameters, which index like an array at no cost; a copy would live in local memory.
+struct AnyPeers {
     const void* const* table;
     u64 offset;
     FL_DEVICE u64 operator[](u32 r) const { return global(table[r]) + offset; }
 };
 
+// The same for N ranks, in registers.
+template <u32 N>
+struct Peers {
+    u64 base[N], offset;
+    FL_DEVICE u64 operator[](u32 r) const { return base[r] + offset; }
+};
+
 // sum adds the 16 bytes at peer[r] + offset of every rank r, in rank order. The loads of a group of ranks are
 // issued before the first is used, so that their latencies overlap. N: the world size when it is known
 // at compile time, or 0. ALIGNED: every address is a multiple of 16.
-template <class T, u32 N, bool ALIGNED>
-FL_DEVICE Packed sum(const Peers& peer, u64 offset, u32 world) {
+template <class T, u32 N, bool ALIGNED, class P>
+FL_DEVICE Packed sum(const P& peer, u64 offset, u32 world) {
     constexpr u32 GROUP = N != 0 ? N : 4;
     float acc[T::V];
     for (u32 g = 0; g < (N != 0 ? N : world); g += GROUP) {
@@ -142,10 +149,10 @@ FL_DEVICE Packed sum(const Peers& peer, u64 offset, u32 world) {
 }
 
 // sum_one is sum for a single element.
-template <class T>
-FL_DEVICE u32 sum_one(const Peers& peer, u64 offset, u32 world) {
+template <class T, u32 N, class P>
+FL_DEVICE u32 sum_one(const P& peer, u64 offset, u32 world) {
     float acc[T::V];
-    for (u32 r = 0; r < world; r++) {
+    for (u32 r = 0; r < (N != 0 ? N : world); r++) {
         Packed x = {{T::load(peer[r] + offset), 0, 0, 0}};
         accumulate<T>(acc, x, r == 0);
     }
@@ -171,15 +178,15 @@ template <class T>
 FL_DEVICE u64 single(const Split& s, u32 i) { return i < s.head ? i : i + s.body * T::V; }
 
 // sum_share sums this block's share of all elements into out.
-template <class T, u32 N, bool ALIGNED>
-FL_DEVICE void sum_share(const Peers& peer, u64 out, const Split& s, u32 world) {
+template <class T, u32 N, bool ALIGNED, class P>
+FL_DEVICE void sum_share(const P& peer, u64 out, const Split& s, u32 world) {
     const u64 body = (u64)s.head * T::SIZE;
     const bool aligned = (out + body) % 16 == 0;
     for (u64 v = block() * threads() + thread(); v < s.body; v += blocks() * threads())
         store_packed<T>(out + body + 16 * v, sum<T, N, ALIGNED>(peer, body + 16 * v, world), aligned);
     if (block() == 0 && thread() < s.singles) {
         const u64 o = T::SIZE * single<T>(s, thread());
-        T::store(out + o, sum_one<T>(peer, o, world));
+        T::store(out + o, sum_one<T, N>(peer, o, world));
     }
 }
 

@@ -26,7 +26,7 @@ struct ReduceArgs {
 
 #define FL_ENTRY(name, T)                                                                            \
     extern "C" __global__ void __launch_bounds__(512) name(FL_PARAM fl::ReduceArgs a) {              \
-        fl::sum_share<fl::T, 0, false>(fl::Peers{a.part, 0}, fl::global(a.out),                      \
+        fl::sum_share<fl::T, 0, false>(fl::AnyPeers{a.part, 0}, fl::global(a.out),                      \
                                        fl::split<fl::T>(a.count, a.head), a.world);                  \
     }
 FL_ENTRY(reduce_local_f32, F32)
