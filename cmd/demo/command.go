@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fenceline/fenceline/flags"
+)
+
+// app is one execution of the command line.
+type app struct {
+	stdout *sticky
+	stderr io.Writer
+	opt    options
+	ran    bool // a command was found and its flags parsed
+}
+
+const examples = `  demo                                   all sizes 1KB to 1MB, all dtypes, GPUs or else the emulator
+  demo --machine no-p2p                  an emulated machine without peer access: falls back to host
+  demo --machine one-way                 peer access in one direction only: falls back to copy
+  demo --ranks 3 --sizes 1,7,4097,65538 --dtype bf16
+  demo --sizes 1KB:64KB,1MB --iters 20   doubling from 1KB to 64KB, and 1MB
+  demo --backend emu --devices 2 --ranks 8 --share
+  demo --absent 2 --timeout 2s           rank 2 never arrives: who notices, and how it goes on
+  demo --json | jq .ok`
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "demo",
+		Short: "All-reduce through peer kernels, on GPUs or emulated devices",
+		Long: `demo sums buffers across ranks through Fenceline's peer kernels, checks every bit against the CPU and prints the times.
+Without a GPU the same PTX runs on emulated devices, and the output says so. Without a command it does "demo run".
+
+Exit codes: 0 all right, 1 a result is wrong or a fault was found, 2 wrong usage, 130 interrupted.`,
+		Example:           examples,
+		Args:              func(_ *cobra.Command, args []string) error { return noArgs("demo", args) },
+		RunE:              a.started((*app).run),
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	a.machineFlags(root)
+	a.runFlags(root)
+
+	run := &cobra.Command{
+		Use:     "run",
+		Short:   "Run, check and time the all-reduce (the default)",
+		Example: examples,
+		RunE:    a.started((*app).run),
+	}
+	a.runFlags(run)
+	devices := &cobra.Command{
+		Use:     "devices",
+		Short:   "Print the backend, the devices and the P2P matrix",
+		Example: "  demo devices\n  demo devices --machine one-way\n  demo devices --json",
+		RunE:    a.started((*app).devices),
+	}
+	version := &cobra.Command{
+		Use:     "version",
+		Short:   "Print the version of this program and of its kernels",
+		Example: "  demo version",
+		RunE:    a.started((*app).version),
+	}
+	for _, c := range []*cobra.Command{run, devices, version} {
+		c.Args = func(c *cobra.Command, args []string) error { return noArgs(c.CommandPath(), args) }
+		root.AddCommand(c)
+	}
+	return root
+}
+
+// started notes that the command line itself was in order.
+func (a *app) started(f func(*app, *cobra.Command) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, _ []string) error {
+		a.ran = true
+		return f(a, c)
+	}
+}
+
+func noArgs(path string, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if path == "demo" {
+		return fmt.Errorf("unknown command %q, there are run, devices and version", args[0])
+	}
+	return fmt.Errorf("%s takes no argument %q", path, args[0])
+}
+
+// machineFlags say what to open. Every command has them.
+func (a *app) machineFlags(c *cobra.Command) {
+	f, o := c.PersistentFlags(), &a.opt
+	f.StringVar(&o.backend, "backend", "auto", "auto, cuda or emu; auto takes GPUs where there are any")
+	f.StringVar(&o.machine, "machine", "", "emulated machine: nvlink, pcie, one-way or no-p2p (default nvlink)")
+	f.IntVar(&o.devices, "devices", 0, "number of emulated devices (default: the machine's own)")
+	f.BoolVar(&o.json, "json", false, "print one JSON document instead of text")
+}
+
+func (a *app) runFlags(c *cobra.Command) {
+	f, o := c.Flags(), &a.opt
+	f.IntVar(&o.ranks, "ranks", 0, fmt.Sprintf("world size, 1 to %d (default: one rank per device, 4 on the emulator; 4 that share it on a single device)", flags.MaxRanks))
+	f.BoolVar(&o.share, "share", false, "allow several ranks on one device")
+	f.StringSliceVar(&o.sizes, "sizes", []string{defaultSizes}, "message sizes: a plain number counts elements; with B, KB, MB or GB (also KiB, MiB, GiB; all powers of 1024) it is bytes, a multiple of the element size; A:B doubles from A up to B")
+	f.StringSliceVar(&o.dtypes, "dtype", []string{"f32", "f16", "bf16"}, "element types")
+	f.IntVar(&o.iters, "iters", 0, fmt.Sprintf("timed repetitions (default %d emulated, fewer where they take long; %d on GPUs)", emulatedIters, gpuIters))
+	f.StringVar(&o.algo, "algo", "auto", "auto, "+strings.Join(algorithmNames(), ", "))
+	f.Uint64Var(&o.seed, "seed", 1, "seed of the payloads and of the emulator's schedule")
+	f.DurationVar(&o.timeout, "timeout", 10*time.Second, "longest wait for a rank, and for the result of a call")
+	f.IntVar(&o.absent, "absent", 0, "demonstrate a fault: this rank never arrives")
+	f.SortFlags = false
+}

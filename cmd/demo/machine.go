@@ -1,0 +1,160 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fenceline/fenceline/allreduce"
+	"github.com/fenceline/fenceline/flags"
+	"github.com/fenceline/fenceline/launcher"
+	"github.com/fenceline/fenceline/topo"
+	"github.com/fenceline/fenceline/topo/nvml"
+)
+
+// open opens the runtime that s asks for.
+func open(s settings) (*launcher.Runtime, error) {
+	cfg := launcher.Config{Backend: s.backend, Machine: s.machine, Devices: s.devices, WaitLimit: s.timeout}
+	if s.backend != launcher.CUDA {
+		cfg.Seed = s.seed // the emulator's; a real device has no use for it
+	}
+	rt, err := launcher.Open(cfg)
+	switch {
+	case err == nil && s.devices != 0 && !rt.Info().Emulated:
+		return nil, errors.Join(usagef("--devices", fmt.Sprint(s.devices), "counts emulated devices, and GPUs were found: leave it out, or use --backend emu"), rt.Close())
+	case err == nil:
+		return rt, nil
+	case errors.Is(err, launcher.ErrInvalidValue) && s.backend != launcher.CUDA && (s.machine != "" || s.devices != 0):
+		return nil, &usageError{Flag: "--machine, --devices", Err: err}
+	case s.backend == launcher.CUDA:
+		return nil, fmt.Errorf("%w: or use --backend emu, which needs no GPU", err)
+	}
+	return nil, err
+}
+
+// describe reads the machine: from the driver, and from NVML where there is one.
+func describe(rt *launcher.Runtime) (machineReport, error) {
+	m, err := topo.FromDriver(rt.Driver())
+	if err != nil {
+		return machineReport{}, err
+	}
+	if !m.Emulated {
+		if err := nvml.Augment(m); err != nil {
+			m.Note("not all that NVML knows is shown: %v", err)
+		}
+	}
+	return machineReport{Version: reportVersion, Backend: rt.Info(), Devices: m.Devices, P2P: m.Pairs, Notes: m.Notes, machine: m}, nil
+}
+
+// devices is `demo devices`.
+func (a *app) devices(c *cobra.Command) (err error) {
+	s, err := a.opt.checkMachine(c.Flags().Changed)
+	if err != nil {
+		return err
+	}
+	rt, err := open(s)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rt.Close()) }()
+	rep, err := describe(rt)
+	if err != nil {
+		return err
+	}
+	if a.opt.json {
+		return writeJSON(a.stdout, rep)
+	}
+	return rep.print(a.stdout)
+}
+
+// print writes the backend, the devices, the P2P matrix and, where known, the links.
+func (r *machineReport) print(w io.Writer) error {
+	b := r.Backend
+	fmt.Fprintf(w, "Backend: %s (%s), CUDA API %d.%d\n", b.Backend, b.Detail, b.DriverVersion/1000, b.DriverVersion%1000/10)
+	fmt.Fprintf(w, "Why:     %s\n", b.Why)
+	if b.Emulated {
+		fmt.Fprintln(w, "EMULATED: no GPU executed anything; times are of the emulator and mean nothing for hardware")
+	}
+	fmt.Fprint(w, "\nDevices\n")
+	if err := r.machine.WriteDevices(w); err != nil {
+		return err
+	}
+	fmt.Fprint(w, "\nP2P: can the row's device reach the column's memory?\n")
+	if err := r.machine.WriteMatrix(w); err != nil {
+		return err
+	}
+	if r.linked() {
+		fmt.Fprint(w, "\nLinks\n")
+		if err := r.machine.WriteLinks(w); err != nil {
+			return err
+		}
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintf(w, "\nNote: %s\n", n)
+	}
+	return nil
+}
+
+func (r *machineReport) linked() bool {
+	return slices.ContainsFunc(r.P2P, func(row []topo.Pair) bool {
+		return slices.ContainsFunc(row, func(p topo.Pair) bool { return p.Link != "" })
+	})
+}
+
+// place decides how many ranks there are and where, on n devices.
+func (s *settings) place(n int, emulated bool) (worldReport, error) {
+	w := worldReport{Ranks: s.ranks}
+	share := s.share
+	switch {
+	case s.ranks != 0:
+		w.Why = "as asked for"
+	case n == 1:
+		w.Ranks, share = defaultRanks, true
+		w.Why = fmt.Sprintf("the machine has one device, so %d virtual ranks share it: times are of kernel and protocol, not of a link", defaultRanks)
+	case emulated && s.devices == 0:
+		w.Ranks, w.Why = min(n, defaultRanks), "the default on the emulator"
+	default:
+		w.Ranks, w.Why = min(n, flags.MaxRanks), "one rank per device"
+	}
+	if w.Ranks > n && !share {
+		remedy := fmt.Sprintf("add --share to put several ranks on a device, or use --ranks %d", n)
+		if emulated {
+			remedy += fmt.Sprintf(", or --devices %d", w.Ranks)
+		}
+		return w, usagef("--ranks", fmt.Sprint(w.Ranks), "more than the %d device(s) of this machine: %s", n, remedy)
+	}
+	for r := range w.Ranks {
+		w.Devices = append(w.Devices, r%n)
+	}
+	w.Shared = w.Ranks > n
+	return w, nil
+}
+
+// fits refuses messages that cannot lie in the devices' memory, before anything is allocated.
+func (w *worldReport) fits(devices []topo.Device, message uint64) error {
+	sharing := map[int]uint64{}
+	for _, d := range w.Devices {
+		sharing[d]++
+	}
+	for d, ranks := range sharing {
+		if need := ranks * 2 * bufferBytes(row{allreduce.F32, message / 4}); need > devices[d].TotalMem {
+			return usagef("--sizes", "", "the buffers of %d rank(s) need %d bytes of device %d, which has %d: use smaller sizes or fewer ranks", ranks, need, d, devices[d].TotalMem)
+		}
+	}
+	return nil
+}
+
+// groupConfig is the group for this world. The group's own deadline is a little shorter than --timeout, so that
+// its diagnosis arrives within it.
+func (s *settings) groupConfig(w worldReport, message uint64) allreduce.Config {
+	const most = 4 << 20
+	return allreduce.Config{
+		Ranks: w.Ranks, Devices: w.Devices, Share: w.Shared, Algorithm: s.algorithm,
+		MaxBytes: min(most, (message+4095)/4096*4096),
+		Timeout:  s.timeout - min(s.timeout/4, time.Second),
+	}
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fenceline/fenceline/allreduce"
+	"github.com/fenceline/fenceline/launcher"
+)
+
+const (
+	// rowBudget is how long the default repetitions of one row may take on the emulator.
+	rowBudget = 150 * time.Millisecond
+	// replays of the captured graph on a GPU; the median counts.
+	replays = 5
+
+	hostClock   = "host clock around queueing and waiting, median of calls"
+	deviceClock = "device events around a captured graph of all calls, divided by their number; slowest rank, median of 5 replays"
+)
+
+// timing is how long a call takes, and over how many calls that was measured.
+type timing struct {
+	call  time.Duration
+	calls int
+}
+
+// timer takes the time of out-of-place calls of a row. iters 0 is the default.
+type timer func(ctx context.Context, rt *launcher.Runtime, b *bench, iters int) (timing, error)
+
+// timeOnHost times each call by itself. It is for the emulator: queueing alone takes longer than a call on a GPU.
+func timeOnHost(ctx context.Context, _ *launcher.Runtime, b *bench, iters int) (timing, error) {
+	in, out, err := b.bodies()
+	if err != nil {
+		return timing{}, err
+	}
+	budget := time.Duration(0)
+	if iters == 0 {
+		iters, budget = emulatedIters, rowBudget
+	}
+	var times []time.Duration
+	start := time.Now()
+	for len(times) < iters && (len(times) == 0 || budget == 0 || time.Since(start) < budget) {
+		t0 := time.Now()
+		if err := b.call(ctx, in, out); err != nil {
+			return timing{}, err
+		}
+		times = append(times, time.Since(t0))
+	}
+	return timing{median(times), len(times)}, nil
+}
+
+// timeOnDevice captures all calls in one graph and takes the device's time for it.
+func timeOnDevice(ctx context.Context, rt *launcher.Runtime, b *bench, iters int) (t timing, err error) {
+	in, out, err := b.bodies()
+	if err != nil {
+		return t, err
+	}
+	if iters == 0 {
+		iters = gpuIters
+	}
+	graph, err := b.g.Capture(func() error {
+		for range iters {
+			if err := b.g.AllReduce(in, out, b.row.count, b.row.dtype); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return t, fmt.Errorf("capture %d calls: %w", iters, err)
+	}
+	defer func() { err = errors.Join(err, graph.Close()) }()
+	marks, err := newMarks(rt, b.g)
+	if err != nil {
+		return t, err
+	}
+	defer func() { err = errors.Join(err, marks.close()) }()
+	var times []time.Duration
+	for replay := range replays + 1 {
+		d, err := marks.replay(ctx, b, graph)
+		if err != nil {
+			return t, err
+		}
+		if replay > 0 { // the first one warms up
+			times = append(times, d)
+		}
+	}
+	return timing{median(times) / time.Duration(iters), iters}, nil
+}
+
+// bodies are the buffers of an out-of-place call on aligned addresses.
+func (b *bench) bodies() (in, out []launcher.Buffer, err error) {
+	if in, err = b.body(b.in, 0); err != nil {
+		return nil, nil, err
+	}
+	out, err = b.body(b.out, 0)
+	return in, out, err
+}
+
+// marks are two timing events on every rank's stream.
+type marks struct{ start, end []*launcher.Event }
+
+func newMarks(rt *launcher.Runtime, g *allreduce.Group) (*marks, error) {
+	m := &marks{}
+	for r := range g.World() {
+		for _, list := range []*[]*launcher.Event{&m.start, &m.end} {
+			e, err := rt.NewEvent(g.Rank(r).Device(), true)
+			if err != nil {
+				return nil, errors.Join(err, m.close())
+			}
+			*list = append(*list, e)
+		}
+	}
+	return m, nil
+}
+
+func (m *marks) close() error {
+	var errs []error
+	for _, e := range slices.Concat(m.start, m.end) {
+		errs = append(errs, e.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// replay runs the graph once and gives the time of the slowest rank.
+func (m *marks) replay(ctx context.Context, b *bench, graph *allreduce.Graph) (time.Duration, error) {
+	g := b.g
+	record := func(list []*launcher.Event) error {
+		for r, e := range list {
+			if err := g.Rank(r).Stream().Record(e); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := record(m.start); err != nil {
+		return 0, err
+	}
+	if err := graph.Launch(); err != nil {
+		return 0, err
+	}
+	if err := record(m.end); err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	if err := g.Sync(ctx); err != nil {
+		return 0, err
+	}
+	var slowest time.Duration
+	for r := range m.start {
+		d, err := m.end[r].Elapsed(m.start[r])
+		if err != nil {
+			return 0, err
+		}
+		slowest = max(slowest, d)
+	}
+	return slowest, nil
+}
+
+// median is the lower one of an even number; 0 of none.
+func median(times []time.Duration) time.Duration {
+	if len(times) == 0 {
+		return 0
+	}
+	slices.Sort(times)
+	return times[(len(times)-1)/2]
+}

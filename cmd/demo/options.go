@@ -1,0 +1,133 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fenceline/fenceline/allreduce"
+	"github.com/fenceline/fenceline/flags"
+	"github.com/fenceline/fenceline/launcher"
+)
+
+const (
+	defaultSizes  = "1KB:1MB"
+	defaultRanks  = 4 // on the emulator, and on a single device
+	emulatedIters = 5
+	gpuIters      = 100
+	maxIters      = 100_000
+	minTimeout    = time.Millisecond
+)
+
+// options are the flags as given.
+type options struct {
+	backend, machine string
+	devices          int
+	json             bool
+
+	ranks   int
+	share   bool
+	sizes   []string
+	dtypes  []string
+	iters   int
+	algo    string
+	seed    uint64
+	timeout time.Duration
+	absent  int
+}
+
+// settings are the checked options of a run.
+type settings struct {
+	backend, machine string
+	devices          int // 0: the machine's own
+	ranks            int // 0: chosen by what there is
+	share            bool
+	sizes            []size
+	dtypes           []allreduce.DType
+	iters            int // 0: the default, cut short where calls take long
+	algorithm        allreduce.Algorithm
+	seed             uint64
+	timeout          time.Duration
+	absent           int // -1: nobody
+}
+
+// checkMachine refuses what describes no machine. given says whether a flag was set.
+func (o *options) checkMachine(given func(string) bool) (settings, error) {
+	s := settings{backend: o.backend, machine: o.machine, devices: o.devices, absent: -1}
+	emulated := func(flag, value string) error {
+		return usagef(flag, value, "describes emulated devices and the backend is cuda: leave it out, or use --backend emu")
+	}
+	switch {
+	case !slices.Contains([]string{launcher.Auto, launcher.CUDA, launcher.Emu}, o.backend):
+		return s, usagef("--backend", o.backend, "there is no such backend: use auto, cuda or emu")
+	case given("machine") && o.machine == "":
+		return s, usagef("--machine", "", "the name is empty: use nvlink, pcie, one-way or no-p2p")
+	case given("devices") && o.devices < 1:
+		return s, usagef("--devices", fmt.Sprint(o.devices), "a machine needs at least one device: use 1 or more")
+	case o.backend == launcher.CUDA && given("machine"):
+		return s, emulated("--machine", o.machine)
+	case o.backend == launcher.CUDA && given("devices"):
+		return s, emulated("--devices", fmt.Sprint(o.devices))
+	}
+	return s, nil
+}
+
+// checkRun checks all options of a run that can be checked without a machine.
+func (o *options) checkRun(given func(string) bool) (settings, error) {
+	s, err := o.checkMachine(given)
+	if err != nil {
+		return s, err
+	}
+	s.ranks, s.share, s.iters, s.seed, s.timeout = o.ranks, o.share, o.iters, o.seed, o.timeout
+	switch {
+	case given("ranks") && (o.ranks < 1 || o.ranks > flags.MaxRanks):
+		return s, usagef("--ranks", fmt.Sprint(o.ranks), "use 1 to %d", flags.MaxRanks)
+	case given("iters") && (o.iters < 1 || o.iters > maxIters):
+		return s, usagef("--iters", fmt.Sprint(o.iters), "use 1 to %d", maxIters)
+	case o.timeout < minTimeout:
+		return s, usagef("--timeout", o.timeout.String(), "too short to wait for anything: use %v or more, such as 10s", minTimeout)
+	case given("absent") && o.absent < 0:
+		return s, usagef("--absent", fmt.Sprint(o.absent), "ranks count from 0: name one of them")
+	}
+	if given("absent") {
+		s.absent = o.absent
+	}
+	if s.algorithm, err = allreduce.ParseAlgorithm(o.algo); err != nil {
+		return s, &usageError{Flag: "--algo", Err: err}
+	}
+	if s.dtypes, err = parseDTypes(o.dtypes); err != nil {
+		return s, err
+	}
+	if s.sizes, err = parseSizes(o.sizes); err != nil {
+		return s, err
+	}
+	_, err = s.rows() // a size that fits no whole number of elements is seen here
+	return s, err
+}
+
+func parseDTypes(names []string) ([]allreduce.DType, error) {
+	var list []allreduce.DType
+	for _, n := range names {
+		dt, err := allreduce.ParseDType(strings.TrimSpace(n))
+		if err != nil {
+			return nil, &usageError{Flag: "--dtype", Err: err}
+		}
+		if !slices.Contains(list, dt) {
+			list = append(list, dt)
+		}
+	}
+	if len(list) == 0 {
+		return nil, usagef("--dtype", "", "the list is empty: use f32, f16 or bf16")
+	}
+	return list, nil
+}
+
+// algorithmNames lists what --algo takes besides auto.
+func algorithmNames() []string {
+	var names []string
+	for _, a := range allreduce.Algorithms()[1:] {
+		names = append(names, a.String())
+	}
+	return names
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// table prints results line by line as they come, in the columns of nccl-tests.
+type table struct {
+	w       io.Writer
+	headed  bool
+	reasons []string
+}
+
+const (
+	headFormat = "%11s %11s %6s %6s %13s %8s %10s %8s %8s %7s\n"
+	rowFormat  = "%11d %11d %6s %6s %13s %8s %10.2f %8.2f %8.2f %7s\n"
+)
+
+// world says how many ranks there are and where.
+func (t *table) world(r *runReport) {
+	places := make([]string, len(r.World.Devices))
+	for rank, d := range r.World.Devices {
+		places[rank] = fmt.Sprintf("%d→GPU%d", rank, d)
+	}
+	shared := ""
+	if r.World.Shared {
+		shared = ", several on one device"
+	}
+	fmt.Fprintf(t.w, "\nRanks: %d%s (%s): %s\n", r.World.Ranks, shared, r.World.Why, strings.Join(places, " "))
+	fmt.Fprintf(t.w, "Seed %d. Time: %s.\n", r.Seed, r.Clock)
+}
+
+// row prints one result. The reason of its plan comes first, once for each reason there is.
+func (t *table) row(r *result) {
+	reason := fmt.Sprintf("Plan: %v: %s", r.Plan.Algorithm, r.Plan.Reason)
+	fresh := true
+	for _, s := range t.reasons {
+		fresh = fresh && s != reason
+	}
+	if fresh {
+		t.reasons = append(t.reasons, reason)
+		fmt.Fprintln(t.w, reason)
+	}
+	if !t.headed {
+		t.headed = true
+		fmt.Fprintln(t.w)
+		fmt.Fprintf(t.w, headFormat, "size", "count", "type", "redop", "algo", "grid", "time", "algbw", "busbw", "#wrong")
+		fmt.Fprintf(t.w, headFormat, "(B)", "(elements)", "", "", "", "", "(us)", "(GB/s)", "(GB/s)", "")
+	}
+	wrong := fmt.Sprint(r.Wrong + r.WrongInPlace)
+	if !r.right() && r.Wrong+r.WrongInPlace == 0 {
+		wrong = "stray"
+	}
+	fmt.Fprintf(t.w, rowFormat, r.Bytes, r.Count, r.DType, r.Redop, r.Plan.Algorithm, grid(r), r.TimeUS, r.AlgBW, r.BusBW, wrong)
+}
+
+// grid is blocks × threads of one rank.
+func grid(r *result) string { return fmt.Sprintf("%dx%d", r.Plan.Blocks, r.Plan.Threads) }
+
+// verdict prints the last lines.
+func (t *table) verdict(r *runReport) {
+	fmt.Fprintln(t.w)
+	if r.Absent != nil {
+		t.absentVerdict(r)
+		return
+	}
+	bad := 0
+	var wrong, stray uint64
+	for i := range r.Results {
+		res := &r.Results[i]
+		if !res.right() {
+			bad++
+		}
+		wrong, stray = wrong+res.Wrong+res.WrongInPlace, stray+res.Stray
+	}
+	if len(r.Results) > 0 {
+		fmt.Fprintln(t.w, "#wrong: elements whose bits differ from the CPU reference, over all ranks, out of place and in place.")
+	}
+	switch {
+	case r.Error != "":
+		fmt.Fprintf(t.w, "FAIL: stopped after %d result(s), %d of them wrong: %s\n", len(r.Results), bad, r.Error)
+	case !r.OK:
+		fmt.Fprintf(t.w, "FAIL: %d of %d results wrong: %d elements differ, %d bytes overwritten outside the outputs\n", bad, len(r.Results), wrong, stray)
+	default:
+		fmt.Fprintf(t.w, "PASS: %d results, out of place and in place: all bits equal the CPU reference on all ranks\n", len(r.Results))
+	}
+}
