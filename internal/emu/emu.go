@@ -1,0 +1,70 @@
+// Package emu is a machine of emulated GPUs behind the driver seam. It runs the very PTX that a GPU
+// would, through internal/ptx, on memory that checks bounds, lifetime and peer access.
+//
+// Nothing runs in the background. Queued work advances only while some call lets emulated time pass:
+// the waits, CopyIn and CopyOut, HostLoad32 and HostStore32, EventElapsed. The blocks of all devices and
+// streams interleave as a seeded generator chooses, so the same seed and the same calls from one
+// goroutine give the same schedule; only kernels that read %globaltimer or sleep can tell runs apart, for
+// that clock is the wall's. Several goroutines may call at once: one at a time drives.
+//
+// As on hardware, blocks become resident while the SMs have room for them, and wait otherwise. A grid
+// larger than the device whose blocks wait for each other never ends here either.
+//
+// Fresh device memory holds junk, not zeroes.
+package emu
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/fenceline/fenceline/internal/gpu"
+)
+
+// MaxDevices is the largest machine.
+const MaxDevices = 16
+
+// driverVersion is the CUDA version the machine claims, 13.0; PTX 9.0 is the newest it loads.
+const driverVersion = 13000
+
+// defaultBudget is the StepBudget of a Config without one: a lone block spins for about a minute before
+// it is called a deadlock, so that a slow peer is not.
+const defaultBudget = 1 << 30
+
+// Config describes a machine. The zero value is the default machine.
+type Config struct {
+	Machine    string // one of Machines(); "" is "nvlink"
+	Devices    int    // 1 to MaxDevices; 0 is the machine's own number
+	Seed       uint64 // of the schedule
+	StepBudget uint64 // warp instructions that one block may execute before it is a deadlock; 0 is about 10⁹
+}
+
+func (c *Config) validate() (machine, error) {
+	if c.Machine == "" {
+		c.Machine = defaultMachine
+	}
+	m, ok := findMachine(c.Machine)
+	if !ok {
+		return m, &gpu.Error{Op: "Open", Device: -1, Kind: gpu.ErrInvalidValue,
+			Detail: fmt.Sprintf("no emulated machine is called %q; there are %s", c.Machine, strings.Join(Machines(), ", "))}
+	}
+	if c.Devices < 0 || c.Devices > MaxDevices {
+		return m, &gpu.Error{Op: "Open", Device: -1, Kind: gpu.ErrInvalidValue,
+			Detail: fmt.Sprintf("%d emulated devices asked for; a machine has 1 to %d (0: its own number, %d)", c.Devices, MaxDevices, m.devices)}
+	}
+	if c.Devices == 0 {
+		c.Devices = m.devices
+	}
+	if c.StepBudget == 0 {
+		c.StepBudget = defaultBudget
+	}
+	return m, nil
+}
+
+// Open makes a machine. Its only error is ErrInvalidValue, for a bad Config.
+func Open(cfg Config) (gpu.Driver, error) {
+	m, err := cfg.validate()
+	if err != nil {
+		return nil, err
+	}
+	return newDriver(cfg, m), nil
+}
