@@ -23,6 +23,9 @@ type Config struct {
 	// keeps about twice that much staging memory (copy and host: one times the world size). A multiple of
 	// 16. 0 is 4 MiB.
 	MaxBytes uint64
+	// InPlaceBytes is the size from which peers read a registered input in place; a smaller one is staged like
+	// any other, because the second flag exchange costs more than the copy. 0 is 1 MiB; 1 is always.
+	InPlaceBytes uint64
 	// Timeout bounds how long one rank waits for another. 0 is 10 s.
 	Timeout time.Duration
 	// Blocks and Threads fix the grid of the summing kernel. 0 chooses by size.
@@ -33,6 +36,7 @@ type Config struct {
 
 const (
 	defaultMaxBytes = 4 << 20
+	defaultInPlace  = 1 << 20
 	defaultTimeout  = 10 * time.Second
 )
 
@@ -74,6 +78,9 @@ func (c *Config) validate(rt *launcher.Runtime) error {
 	}
 	if c.MaxBytes == 0 {
 		c.MaxBytes = defaultMaxBytes
+	}
+	if c.InPlaceBytes == 0 {
+		c.InPlaceBytes = defaultInPlace
 	}
 	if c.Timeout == 0 {
 		c.Timeout = defaultTimeout

@@ -19,7 +19,7 @@ type Registration struct {
 
 // Register makes bufs[r], memory of rank r's device and all of one size, readable in place by every rank. A
 // later call whose input lies in it, at the same offset on every rank, and whose output lies apart from it
-// is done in place; all ranks must make that call so. The buffers must outlive the registration. With the
+// is done in place if it is large enough (Config.InPlaceBytes); all ranks must make that call so. The buffers must outlive the registration. With the
 // other algorithms it has no effect.
 func (g *Group) Register(bufs []launcher.Buffer) (*Registration, error) {
 	if g.closed.Load() {
@@ -60,10 +60,13 @@ func (reg *Registration) Close() error {
 	return nil
 }
 
-// findRegistration marks op for in-place reads if its input is registered and nothing stands against it:
-// peers read the input while this rank writes its output, so the two must be apart on every rank; and the
+// findRegistration marks op for in-place reads if its input is registered, large enough, and nothing stands
+// against it: peers read the input while this rank writes its output, so the two must be apart on every rank; and the
 // kernel reads packs of 16 bytes, so the inputs must be equally aligned.
 func (g *Group) findRegistration(rank int, op *operation, n uint64) {
+	if n < g.cfg.InPlaceBytes {
+		return
+	}
 	in, out := op.in.Ptr(), op.out.Ptr()
 	for _, reg := range *g.registrations.Load() {
 		base := reg.base[rank]

@@ -1,0 +1,60 @@
+package allreduce
+
+import (
+	"os"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fenceline/fenceline/flags"
+	"github.com/fenceline/fenceline/kernels"
+)
+
+var field = regexp.MustCompile(`(?m)^\s*(?:const )?(void|Pad|Control|Status|u64|u32)(\*?) (\w+)(\[MAX_RANKS\])?(?:, (\w+))?;`)
+
+// offsets reads a struct of kernel arguments from its source.
+func offsets(t *testing.T, file, name string) (map[string]int, int) {
+	text, err := os.ReadFile("../kernels/" + file)
+	require.NoError(t, err)
+	body := regexp.MustCompile(`(?s)struct ` + name + ` \{(.*?)\n\};`).FindStringSubmatch(string(text))
+	require.NotNil(t, body, "no struct %s in %s", name, file)
+	at, out := 0, map[string]int{}
+	for _, m := range field.FindAllStringSubmatch(body[1], -1) {
+		size := 8
+		if m[1] == "u32" {
+			size = 4
+		}
+		require.Zero(t, at%size, "%s is not aligned", m[3])
+		out[m[3]] = at
+		if m[4] != "" {
+			size *= flags.MaxRanks
+		}
+		at += size
+		if m[5] != "" {
+			out[m[5]] = at
+			at += size
+		}
+	}
+	return out, at
+}
+
+func TestArgumentsMirrorSources(t *testing.T) {
+	got, size := offsets(t, "oneshot_pull.cu", "AllReduceArgs")
+	require.Equal(t, map[string]int{"peer": pullPeer, "pad": pullPad, "in": pullIn, "out": pullOut, "stage": pullStage,
+		"control": pullControl, "status": pullStatus, "count": pullCount, "half": pullHalf, "timeout_ns": pullTimeout,
+		"rank": pullRank, "world": pullWorld, "head": pullHead, "reserved": pullHead + 4}, got)
+	require.Equal(t, pullBytes, size)
+	got, size = offsets(t, "reduce_local.cu", "ReduceArgs")
+	require.Equal(t, map[string]int{"part": reducePart, "out": reduceOut, "count": reduceCount, "world": reduceWorld, "head": reduceHead}, got)
+	require.Equal(t, reduceBytes, size)
+
+	m, err := kernels.Load()
+	require.NoError(t, err)
+	for _, mod := range m.Modules {
+		want := map[string]int{"oneshot_pull": pullBytes, "reduce_local": reduceBytes}[mod.Source]
+		for _, e := range mod.Entries {
+			require.Equal(t, want, e.Bytes, "%s %s", mod.File, e.Name)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package allreduce
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fenceline/fenceline/topo"
+)
+
+// machine makes a topology from rows: "X" self, "1" access, "0" none, "?" unknown; row i, column j is i reaching j.
+func machine(rows ...string) *topo.Machine {
+	m := &topo.Machine{Devices: make([]topo.Device, len(rows)), Pairs: make([][]topo.Pair, len(rows))}
+	for i, row := range rows {
+		m.Pairs[i] = make([]topo.Pair, len(rows))
+		for j, c := range row {
+			m.Pairs[i][j].Access = map[rune]topo.Tri{'1': topo.Yes, '0': topo.No, '?': topo.Unknown}[c]
+		}
+	}
+	return m
+}
+
+func TestChoose(t *testing.T) {
+	blocked := machine("X1", "1X")
+	blocked.Pairs[1][0].Read, blocked.Pairs[1][0].ReadCode = topo.No, "NS"
+	noWrites := machine("X1", "1X")
+	noWrites.Pairs[0][1].Write, noWrites.Pairs[0][1].WriteCode = topo.No, "CNS"
+	for name, c := range map[string]struct {
+		m       *topo.Machine
+		devices []int
+		want    Algorithm
+		got     Algorithm
+		reason  string
+	}{
+		"all":         {machine("X11", "1X1", "11X"), []int{0, 1, 2}, Auto, OneshotPull, "all 3 devices reach each other directly"},
+		"one":         {machine("X"), []int{0}, Auto, OneshotPull, "a single rank"},
+		"virtual":     {machine("X0", "0X"), []int{1, 1, 1}, Auto, OneshotPull, "all ranks share device 1"},
+		"one way":     {machine("X1", "0X"), []int{0, 1}, Auto, Copy, "1→0: device 1 cannot read the memory of device 0, and direct kernels need both directions"},
+		"none":        {machine("X0", "0X"), []int{0, 1}, Auto, Host, "devices 0 and 1 have no peer access in either direction, so direct kernels cannot run and copies would pass through host memory anyway"},
+		"subset":      {machine("X10", "1X0", "00X"), []int{0, 1}, Auto, OneshotPull, "all 2 devices reach each other directly"},
+		"one missing": {machine("X11", "1X0", "11X"), []int{0, 1, 2}, Auto, Copy, "1→2: device 1 cannot read the memory of device 2, and direct kernels need both directions"},
+		"unknown":     {machine("X?", "1X"), []int{0, 1}, Auto, Copy, "0→1: it is not known whether device 0 can read device 1, and direct kernels need both directions"},
+		"code":        {blocked, []int{0, 1}, Auto, Copy, "1→0: device 1 cannot read the memory of device 0 (NS), and direct kernels need both directions"},
+		"writes":      {noWrites, []int{0, 1}, Auto, Copy, "0→1: device 0 cannot write the memory of device 1 (CNS), and direct kernels need both directions"},
+		"forced":      {machine("X1", "1X"), []int{0, 1}, Host, Host, "asked for"},
+		"forced pull": {machine("X1", "1X"), []int{0, 1}, OneshotPull, OneshotPull, "asked for"},
+		"forced copy": {machine("X0", "0X"), []int{0, 1}, Copy, Copy, "asked for"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, reason, err := Choose(c.m, c.devices, c.want)
+			require.NoError(t, err)
+			require.Equal(t, c.got, got)
+			require.Equal(t, c.reason, reason)
+		})
+	}
+	_, _, err := Choose(machine("X0", "1X"), []int{0, 1}, OneshotPull)
+	require.ErrorIs(t, err, ErrNoPlan)
+	require.EqualError(t, err, "algorithm oneshot-pull: 0→1: device 0 cannot read the memory of device 1: use auto, copy or host")
+	_, _, err = Choose(machine("X"), []int{0}, Algorithm(77))
+	require.ErrorIs(t, err, ErrNoPlan)
+}
+
+func TestShape(t *testing.T) {
+	fit := func(limit int) func(int) int { return func(int) int { return limit } }
+	for n := uint64(0); n <= 1<<24; n = n*2 + 1 {
+		for _, limit := range []int{1, 16, 1000} {
+			blocks, threads := shape(n, fit(limit))
+			require.GreaterOrEqual(t, blocks, 1)
+			require.LessOrEqual(t, blocks, min(limit, 64))
+			require.Contains(t, []int{128, 256, 512}, threads)
+		}
+	}
+}
