@@ -217,6 +217,23 @@ func (r *rig) verify(c trial, inputs [][]byte, want []byte) {
 	}
 }
 
+// countWrong is the number of output elements, over all ranks, whose bits are not the expected ones.
+func (r *rig) countWrong(c trial, want []byte) (wrong int) {
+	ctx, cancel := r.ctx()
+	defer cancel()
+	_, out, _, _ := r.views(c)
+	got := make([]byte, c.size())
+	for p := range r.arenas {
+		require.NoError(r.t, r.g.Rank(p).Stream().CopyOut(ctx, got, out[p]))
+		for i := uint64(0); i < c.size(); i += c.dt.Size() {
+			if !bytes.Equal(got[i:i+c.dt.Size()], want[i:i+c.dt.Size()]) {
+				wrong++
+			}
+		}
+	}
+	return wrong
+}
+
 func firstDifference(a, b []byte) int {
 	for i := range a {
 		if a[i] != b[i] {

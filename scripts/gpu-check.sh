@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# The whole GPU check in one go. The machine with the GPU needs no Go: build the binaries elsewhere first.
+#
+#   scripts/gpu-check.sh build          builds everything into bin/gpu (needs Go and gcc)
+#   scripts/gpu-check.sh run [SECTION]  runs it where the GPU is; results go to $OUT (default: bin/gpu/out)
+#
+# Sections: tests calls latency demo sanitize (default: all). The last lines are a short table.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+bin=bin/gpu
+packages="internal/cuda launcher topo/nvml allreduce examples/addpeer"
+calls=${CALLS:-1000000}
+
+build() {
+	set -e
+	mkdir -p $bin
+	export CGO_CFLAGS="${CGO_CFLAGS:--Wno-deprecated-declarations}"
+	for p in $packages; do
+		go test -c -o "$bin/$(basename "$p").test" "./$p"
+	done
+	go build -o $bin/demo ./cmd/demo
+	go build -o $bin/addpeer ./examples/addpeer
+	ls -la $bin
+}
+
+status=0
+declare -a rows
+step() { # step NAME COMMAND...: runs it, keeps its output, remembers how it went
+	local name=$1 start=$SECONDS
+	shift
+	if "$@" >"$OUT/$name.txt" 2>&1; then
+		rows+=("$(printf '%-22s ok    %4d s' "$name" $((SECONDS - start)))")
+	else
+		rows+=("$(printf '%-22s FAIL  %4d s' "$name" $((SECONDS - start)))")
+		tail -n 40 "$OUT/$name.txt"
+		status=1
+	fi
+}
+test_in() { # test_in PACKAGE FLAGS...: its test binary, in its folder, as go test would
+	local package=$1
+	shift
+	(cd "$package" && REQUIRE_GPU=1 "$OLDPWD/$bin/$(basename "$package").test" -test.timeout 9m "$@")
+}
+
+run() {
+	OUT=${OUT:-$bin/out}
+	mkdir -p "$OUT"
+	nvidia-smi --query-gpu=name,driver_version,uuid --format=csv | tee "$OUT/gpu.txt"
+	local want=${1:-}
+	[ -n "$want" ] || want="tests calls latency demo sanitize"
+	case " $want " in *" tests "*)
+		for p in $packages; do step "test-$(basename "$p")" test_in "$p" -test.v -test.skip TestRandomCalls; done ;;
+	esac
+	case " $want " in *" calls "*)
+		FENCELINE_CALLS=$calls step calls test_in allreduce -test.v -test.run TestRandomCalls
+		grep -h 'calls,' "$OUT/calls.txt" ;;
+	esac
+	case " $want " in *" latency "*)
+		step latency test_in allreduce -test.run '^$' -test.bench 'Graph|Launch' -test.benchtime 1x
+		step host-cost test_in allreduce -test.run '^$' -test.bench Launch
+		grep -h Benchmark "$OUT/latency.txt" "$OUT/host-cost.txt" ;;
+	esac
+	case " $want " in *" demo "*)
+		step demo $bin/demo
+		step addpeer $bin/addpeer
+		tail -n 30 "$OUT/demo.txt"
+		tail -n 3 "$OUT/addpeer.txt" ;;
+	esac
+	case " $want " in *" sanitize "*)
+		if command -v compute-sanitizer >/dev/null; then
+			step memcheck sanitize memcheck
+			grep -h 'ERROR SUMMARY' "$OUT/memcheck.txt"
+		else
+			rows+=("memcheck               skipped: no compute-sanitizer here")
+		fi ;;
+	esac
+	printf '%s\n' '--- GPU check' "${rows[@]}"
+	return $status
+}
+sanitize() {
+	(cd allreduce && REQUIRE_GPU=1 compute-sanitizer --tool "$1" --error-exitcode 9 "$OLDPWD/$bin/allreduce.test" \
+		-test.timeout 4m -test.run 'TestAllReduce/oneshot-pull/(2|3|4)$|TestRegistered/3$|TestPieces|TestEpochWraps')
+}
+
+case "${1:-}" in
+build) build ;;
+run) shift; run "$*" ;;
+*) sed -n '2,9p' "$0"; exit 2 ;;
+esac
