@@ -1,5 +1,7 @@
 package ptx
 
+import "sync"
+
 // Module is parsed and lowered PTX, ready to run. It is immutable and safe for concurrent use.
 type Module struct {
 	Info    Info
@@ -21,9 +23,15 @@ type Kernel struct {
 	StaticShared int // bytes per block
 	Local        int // bytes of .local memory per thread
 
-	file  string
-	ops   []op
-	stmts []stmtPos
+	file    string
+	globals int  // addresses of module variables it needs
+	dynamic bool // uses extern shared memory
+	ops     []op
+	stmts   []stmtPos
+	tables  [][]int32     // op indices of brx.idx targets
+	n       [4]int32      // physical registers of each kind, constants behind them
+	consts  [4][]constant // by kind
+	pool    sync.Pool     // *arena
 }
 
 // stmtPos places operations in the source.

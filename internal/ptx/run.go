@@ -41,6 +41,7 @@ type Launch struct {
 	Memory    Memory
 	Clock     func() uint64 // nanoseconds, for %globaltimer
 	SM        func(block [3]uint32) uint32
+	SMs       uint32 // for %nsmid; 0 when only the SM of each block is known
 	StepLimit uint64 // warp instructions one block may execute; 0 is no limit
 }
 

@@ -1,0 +1,429 @@
+package ptx
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"sync/atomic"
+	"unsafe"
+)
+
+const segCount = 16
+
+// segEntry is a resolved segment: addresses base ≤ a < end.
+type segEntry struct {
+	base, end uint64
+	data      []byte
+	write     bool // resolved for writing
+}
+
+// segment finds the segment that holds size bytes at lo, in the cache or by resolving the address.
+func (b *Block) segment(lo uint64, size int, write bool) (*segEntry, error) {
+	end := lo + uint64(size)
+	if s := &b.segs[b.recent]; lo >= s.base && end <= s.end && end > lo && (s.write || !write) {
+		return s, nil
+	}
+	for i := range b.segs {
+		if s := &b.segs[i]; lo >= s.base && end <= s.end && end > lo && (s.write || !write) {
+			b.recent = i
+			return s, nil
+		}
+	}
+	seg, err := b.launch.Memory.Resolve(lo, size, write)
+	if err != nil {
+		return nil, err
+	}
+	e := segEntry{base: seg.Base, end: seg.Base + uint64(len(seg.Data)), data: seg.Data, write: write}
+	if lo < e.base || end > e.end {
+		return nil, fmt.Errorf("memory resolved to [%#x, %#x), which does not hold the access", e.base, e.end)
+	}
+	b.victim = (b.victim + 1) % segCount
+	b.recent = b.victim
+	b.segs[b.victim] = e
+	return &b.segs[b.victim], nil
+}
+
+// access executes a memory operation for the lanes of mask, which is not empty.
+func (w *warp) access(o *op, mask uint32) *Fault {
+	if o.code == opLoadParam {
+		w.loadParam(o, mask)
+		return nil
+	}
+	size := int(o.size) * max(int(o.nv), 1)
+	lo, hi, low := w.addresses(o, mask)
+	if low&uint64(size-1) != 0 {
+		for m := mask; ; m &= m - 1 {
+			if i := bits.TrailingZeros32(m); w.ea[i]&uint64(size-1) != 0 {
+				return w.fault(Misaligned, 1<<i, o, w.ea[i], size, nil)
+			}
+		}
+	}
+	if o.code != opStore {
+		w.polled, w.strong = o, o.sem != semWeak
+	}
+	// One piece of memory for the whole warp, where there is one.
+	sp := o.space
+	if sp == spGeneric && lo>>windowShift == hi>>windowShift {
+		switch lo >> windowShift {
+		case 0:
+			sp = spGlobal
+		case 1:
+			sp = spShared
+			for m := mask; m != 0; m &= m - 1 {
+				w.ea[bits.TrailingZeros32(m)] -= sharedWindow
+			}
+			lo, hi = lo-sharedWindow, hi-sharedWindow
+		}
+	}
+	end := hi + uint64(size)
+	switch {
+	case end < hi:
+	case sp == spShared && end <= uint64(len(w.b.shared)):
+		w.move(o, mask, w.b.shared, 0, lo, hi)
+		return nil
+	case sp == spGlobal || sp == spConst:
+		seg, err := w.b.segment(lo, size, o.code != opLoad)
+		if err == nil && end <= seg.end {
+			w.move(o, mask, seg.data, seg.base, lo, hi)
+			return nil
+		}
+	}
+	return w.scattered(o, sp, mask, size)
+}
+
+// addresses computes the address of every lane of mask into w.ea, and their least, greatest and union of bits.
+func (w *warp) addresses(o *op, mask uint32) (lo, hi, low uint64) {
+	ea := &w.ea
+	lo = ^uint64(0)
+	switch o.ka {
+	case k64:
+		a := &w.r64[o.a]
+		if mask == ^uint32(0) {
+			for i := range ea {
+				v := a[i] + o.imm
+				ea[i] = v
+				lo, hi, low = min(lo, v), max(hi, v), low|v
+			}
+			return lo, hi, low
+		}
+		for m := mask; m != 0; m &= m - 1 {
+			i := bits.TrailingZeros32(m)
+			ea[i] = a[i] + o.imm
+		}
+	case k32:
+		a := &w.r32[o.a]
+		for m := mask; m != 0; m &= m - 1 {
+			i := bits.TrailingZeros32(m)
+			ea[i] = uint64(a[i] + uint32(o.imm))
+		}
+	default:
+		for m := mask; m != 0; m &= m - 1 {
+			ea[bits.TrailingZeros32(m)] = o.imm
+		}
+	}
+	for m := mask; m != 0; m &= m - 1 {
+		v := ea[bits.TrailingZeros32(m)]
+		lo, hi, low = min(lo, v), max(hi, v), low|v
+	}
+	return lo, hi, low
+}
+
+// scattered does an access lane by lane, each finding its own memory.
+func (w *warp) scattered(o *op, sp space, mask uint32, size int) *Fault {
+	for m := mask; m != 0; m &= m - 1 {
+		i := bits.TrailingZeros32(m)
+		data, base, err := w.place(sp, w.ea[i], size, i, o.code != opLoad)
+		if err != nil {
+			return w.fault(BadAddress, 1<<i, o, w.ea[i], size, err)
+		}
+		w.move(o, 1<<i, data, base, w.ea[i], w.ea[i])
+	}
+	return nil
+}
+
+// place finds the memory of one lane's access. The address keeps its meaning: data[addr-base] is the first byte.
+func (w *warp) place(sp space, addr uint64, size, lane int, write bool) (data []byte, base uint64, err error) {
+	if sp == spGeneric {
+		switch addr >> windowShift {
+		case 1:
+			sp, base = spShared, sharedWindow
+		case 2:
+			sp, base = spLocal, localWindow
+		case 3:
+			sp, base = spParam, paramWindow
+		}
+	}
+	switch sp {
+	case spShared:
+		data = w.b.shared
+	case spLocal:
+		n := w.b.k.Local
+		data = w.local[lane*n : (lane+1)*n]
+	case spParam:
+		data = w.b.launch.Params
+		if write {
+			return nil, 0, fmt.Errorf("kernel parameters are read-only")
+		}
+	default:
+		seg, err := w.b.segment(addr, size, write)
+		if err != nil {
+			return nil, 0, err
+		}
+		return seg.data, seg.base, nil
+	}
+	if off := addr - base; off > uint64(len(data)) || uint64(size) > uint64(len(data))-off {
+		return nil, 0, fmt.Errorf("outside the %d bytes of .%v memory", len(data), sp)
+	}
+	return data, base, nil
+}
+
+// move transfers between registers and data, which holds all the accesses.
+func (w *warp) move(o *op, mask uint32, data []byte, base, lo, hi uint64) {
+	switch {
+	case o.code == opAtomic:
+		w.atomic(o, mask, data, base)
+	case o.sem != semWeak && o.size >= 4:
+		w.moveStrong(o, mask, data, base)
+	case o.code == opStore:
+		w.store(o, mask, data, base)
+	case o.size == 4 && o.kv == k32 && mask == ^uint32(0):
+		w.load32(o, data, base, lo, hi)
+	default:
+		w.load(o, mask, data, base)
+	}
+}
+
+// load32 loads 32-bit elements in all lanes.
+func (w *warp) load32(o *op, data []byte, base, lo, hi uint64) {
+	ea := &w.ea
+	if o.nv == 4 && o.v[0] >= 0 && o.v[1] >= 0 && o.v[2] >= 0 && o.v[3] >= 0 {
+		d0, d1, d2, d3 := &w.r32[o.v[0]], &w.r32[o.v[1]], &w.r32[o.v[2]], &w.r32[o.v[3]]
+		for i := range ea {
+			p := data[ea[i]-base:][:16]
+			d0[i] = binary.LittleEndian.Uint32(p)
+			d1[i] = binary.LittleEndian.Uint32(p[4:])
+			d2[i] = binary.LittleEndian.Uint32(p[8:])
+			d3[i] = binary.LittleEndian.Uint32(p[12:])
+		}
+		return
+	}
+	for k := range int(o.nv) {
+		if o.v[k] < 0 {
+			continue
+		}
+		d := &w.r32[o.v[k]]
+		off := uint64(4*k) - base
+		for i := range ea {
+			d[i] = binary.LittleEndian.Uint32(data[ea[i]+off:])
+		}
+	}
+}
+
+// load is the general weak load.
+func (w *warp) load(o *op, mask uint32, data []byte, base uint64) {
+	for m := mask; m != 0; m &= m - 1 {
+		i := bits.TrailingZeros32(m)
+		p := data[w.ea[i]-base:]
+		for k := range int(o.nv) {
+			w.setElement(o, k, i, loadBytes(p[k*int(o.size):], o.size))
+		}
+	}
+}
+
+// setElement writes one loaded element to its register, extended to the register's width.
+func (w *warp) setElement(o *op, k, lane int, v uint64) {
+	r := o.v[k]
+	if r < 0 {
+		return
+	}
+	if o.sx {
+		shift := 64 - 8*uint(o.size)
+		v = uint64(int64(v<<shift) >> shift)
+		if o.sub == 2 {
+			v &= 0xffff
+		}
+	}
+	if o.kv == k64 {
+		w.r64[r][lane] = v
+	} else {
+		w.r32[r][lane] = uint32(v)
+	}
+}
+
+func loadBytes(p []byte, size uint8) uint64 {
+	switch size {
+	case 1:
+		return uint64(p[0])
+	case 2:
+		return uint64(binary.LittleEndian.Uint16(p))
+	case 4:
+		return uint64(binary.LittleEndian.Uint32(p))
+	}
+	return binary.LittleEndian.Uint64(p)
+}
+
+func storeBytes(p []byte, size uint8, v uint64) {
+	switch size {
+	case 1:
+		p[0] = byte(v)
+	case 2:
+		binary.LittleEndian.PutUint16(p, uint16(v))
+	case 4:
+		binary.LittleEndian.PutUint32(p, uint32(v))
+	default:
+		binary.LittleEndian.PutUint64(p, v)
+	}
+}
+
+// store is the weak store. Of lanes that write the same place the highest wins.
+func (w *warp) store(o *op, mask uint32, data []byte, base uint64) {
+	if o.nv == 4 && o.size == 4 && o.kv == k32 {
+		s0, s1, s2, s3 := &w.r32[o.v[0]], &w.r32[o.v[1]], &w.r32[o.v[2]], &w.r32[o.v[3]]
+		for m := mask; m != 0; m &= m - 1 {
+			i := bits.TrailingZeros32(m)
+			p := data[w.ea[i]-base:][:16]
+			binary.LittleEndian.PutUint32(p, s0[i])
+			binary.LittleEndian.PutUint32(p[4:], s1[i])
+			binary.LittleEndian.PutUint32(p[8:], s2[i])
+			binary.LittleEndian.PutUint32(p[12:], s3[i])
+		}
+		return
+	}
+	for m := mask; m != 0; m &= m - 1 {
+		i := bits.TrailingZeros32(m)
+		p := data[w.ea[i]-base:]
+		for k := range int(o.nv) {
+			storeBytes(p[k*int(o.size):], o.size, w.element(o, k, i))
+		}
+	}
+}
+
+func (w *warp) element(o *op, k, lane int) uint64 {
+	if o.kv == k64 {
+		return w.r64[o.v[k]][lane]
+	}
+	return uint64(w.r32[o.v[k]][lane])
+}
+
+// moveStrong is the load or store of words that the host or others may be using at the same time.
+func (w *warp) moveStrong(o *op, mask uint32, data []byte, base uint64) {
+	for m := mask; m != 0; m &= m - 1 {
+		i := bits.TrailingZeros32(m)
+		p := data[w.ea[i]-base:]
+		for k := range int(o.nv) {
+			q := p[k*int(o.size):]
+			if o.code == opStore {
+				storeAtomic(q, o.size, w.element(o, k, i))
+			} else {
+				w.setElement(o, k, i, loadAtomic(q, o.size))
+			}
+		}
+	}
+}
+
+// bigEndian hosts keep words the other way round than PTX does.
+var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
+
+// aligned tells whether sync/atomic may touch the word. Memory that the host shares with kernels is.
+func aligned(p []byte, size uint8) bool {
+	return uintptr(unsafe.Pointer(unsafe.SliceData(p)))%uintptr(size) == 0
+}
+
+func loadAtomic(p []byte, size uint8) uint64 {
+	_ = p[size-1]
+	switch {
+	case !aligned(p, size) || size < 4:
+		return loadBytes(p, size)
+	case size == 4:
+		v := atomic.LoadUint32((*uint32)(unsafe.Pointer(&p[0])))
+		if bigEndian {
+			v = bits.ReverseBytes32(v)
+		}
+		return uint64(v)
+	}
+	v := atomic.LoadUint64((*uint64)(unsafe.Pointer(&p[0])))
+	if bigEndian {
+		v = bits.ReverseBytes64(v)
+	}
+	return v
+}
+
+func storeAtomic(p []byte, size uint8, v uint64) {
+	_ = p[size-1]
+	switch {
+	case !aligned(p, size) || size < 4:
+		storeBytes(p, size, v)
+	case size == 4:
+		if bigEndian {
+			v = uint64(bits.ReverseBytes32(uint32(v)))
+		}
+		atomic.StoreUint32((*uint32)(unsafe.Pointer(&p[0])), uint32(v))
+	default:
+		if bigEndian {
+			v = bits.ReverseBytes64(v)
+		}
+		atomic.StoreUint64((*uint64)(unsafe.Pointer(&p[0])), v)
+	}
+}
+
+// swapAtomic replaces old by v and tells whether old was still there.
+func swapAtomic(p []byte, size uint8, old, v uint64) bool {
+	switch {
+	case !aligned(p, size) || size < 4:
+		storeBytes(p, size, v)
+		return true
+	case size == 4:
+		if bigEndian {
+			old, v = uint64(bits.ReverseBytes32(uint32(old))), uint64(bits.ReverseBytes32(uint32(v)))
+		}
+		return atomic.CompareAndSwapUint32((*uint32)(unsafe.Pointer(&p[0])), uint32(old), uint32(v))
+	}
+	if bigEndian {
+		old, v = bits.ReverseBytes64(old), bits.ReverseBytes64(v)
+	}
+	return atomic.CompareAndSwapUint64((*uint64)(unsafe.Pointer(&p[0])), old, v)
+}
+
+// atomic executes atom and red, lowest lane first.
+func (w *warp) atomic(o *op, mask uint32, data []byte, base uint64) {
+	for m := mask; m != 0; m &= m - 1 {
+		i := bits.TrailingZeros32(m)
+		p := data[w.ea[i]-base:]
+		var y, z uint64
+		if o.kb == k64 {
+			y = w.r64[o.b][i]
+		} else {
+			y = uint64(w.r32[o.b][i])
+		}
+		switch o.kc {
+		case k32:
+			z = uint64(w.r32[o.c][i])
+		case k64:
+			z = w.r64[o.c][i]
+		}
+		var old uint64
+		for {
+			old = loadAtomic(p, o.size)
+			v := o.fn(old, y, z)
+			if v == old && o.sub == atomCas || swapAtomic(p, o.size, old, v) {
+				break
+			}
+		}
+		switch o.kd {
+		case k32:
+			w.r32[o.d][i] = uint32(old)
+		case k64:
+			w.r64[o.d][i] = old
+		}
+	}
+}
+
+// loadParam broadcasts a parameter.
+func (w *warp) loadParam(o *op, mask uint32) {
+	for k := range int(o.nv) {
+		v := loadBytes(w.b.launch.Params[o.imm+uint64(k)*uint64(o.size):], o.size)
+		for m := mask; m != 0; m &= m - 1 {
+			w.setElement(o, k, bits.TrailingZeros32(m), v)
+		}
+	}
+}

@@ -1,0 +1,40 @@
+package ptx
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// ptxFiles are the shipped kernels and what nvcc makes of them.
+func ptxFiles(t testing.TB) []string {
+	var files []string
+	for _, dir := range []string{"../../kernels/ptx", "testdata/nvcc", "testdata/clang"} {
+		list, err := filepath.Glob(filepath.Join(dir, "*.ptx"))
+		require.NoError(t, err)
+		files = append(files, list...)
+	}
+	require.NotEmpty(t, files)
+	return files
+}
+
+func TestParseShippedKernels(t *testing.T) {
+	for _, name := range ptxFiles(t) {
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			src, err := os.ReadFile(name)
+			require.NoError(t, err)
+			m, err := Parse(name, src)
+			require.NoError(t, err)
+			info, err := Signatures(name, src)
+			require.NoError(t, err)
+			require.Equal(t, m.Info, *info)
+			for _, e := range m.Info.Entries {
+				k, ok := m.Kernel(e.Name)
+				require.True(t, ok, e.Name)
+				t.Logf("%s: %d operations, %d registers, %d constants", e.Name, len(k.ops), k.Registers, len(k.consts[k32])+len(k.consts[k64]))
+			}
+		})
+	}
+}
