@@ -23,6 +23,7 @@ func (r *runner) absentRank(ctx context.Context, g *allreduce.Group) error {
 	if err != nil {
 		return errors.Join(err, g.Close())
 	}
+	r.left = append(r.left, b)
 	if r.text != nil {
 		r.text.absentStart(rep.Rank, w, r.set.timeout)
 	}
@@ -30,15 +31,11 @@ func (r *runner) absentRank(ctx context.Context, g *allreduce.Group) error {
 	if err == nil {
 		err = r.refusal(b)
 	}
-	// Closing waits for the kernels, so that the buffers can be freed after it.
-	if err = errors.Join(err, g.Close()); err != nil {
-		return err
-	}
-	if err := b.free(); err != nil {
+	if err = errors.Join(err, r.closeGroup(g)); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return errInterrupted
 	}
 	if r.text != nil {
 		r.text.absentSeen(rep)
@@ -47,7 +44,14 @@ func (r *runner) absentRank(ctx context.Context, g *allreduce.Group) error {
 	if err != nil {
 		return fmt.Errorf("rebuild the group: %w", err)
 	}
-	if err := errors.Join(r.one(ctx, again, 0, w), again.Close()); err != nil {
+	err = r.one(ctx, again, 0, w)
+	if cerr := r.closeGroup(again); cerr != nil {
+		err = errors.Join(err, cerr)
+	}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return errInterrupted
+	case err != nil:
 		return fmt.Errorf("after the rebuild: %w", err)
 	}
 	rep.Rebuilt = r.rep.Results[0].right()

@@ -36,6 +36,13 @@ func open(s settings) (*launcher.Runtime, error) {
 	return nil, err
 }
 
+// closeRuntime adds a failure to close to err, and otherwise leaves it as it is.
+func closeRuntime(rt *launcher.Runtime, err *error) {
+	if cerr := rt.Close(); cerr != nil {
+		*err = errors.Join(*err, cerr)
+	}
+}
+
 // describe reads the machine: from the driver, and from NVML where there is one.
 func describe(rt *launcher.Runtime) (machineReport, error) {
 	m, err := topo.FromDriver(rt.Driver())
@@ -60,7 +67,7 @@ func (a *app) devices(c *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, rt.Close()) }()
+	defer closeRuntime(rt, &err)
 	rep, err := describe(rt)
 	if err != nil {
 		return err

@@ -50,8 +50,11 @@ func (a *app) exitCode(ctx context.Context, err error) int {
 	switch {
 	case err == nil:
 		return exitGood
-	case ctx.Err() != nil:
+	case ctx.Err() != nil && err == errInterrupted:
 		fmt.Fprintln(a.stderr, "demo: interrupted; everything was closed")
+		return exitInterrupted
+	case ctx.Err() != nil:
+		fmt.Fprintln(a.stderr, "demo: interrupted:", err)
 		return exitInterrupted
 	case errors.Is(err, errReported):
 		return exitFault

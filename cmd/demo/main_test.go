@@ -107,7 +107,8 @@ func TestExitCode(t *testing.T) {
 	}{
 		{"good", live, true, nil, exitGood, ""},
 		{"good, and a signal at the very end", cancelled, true, nil, exitGood, ""},
-		{"interrupted", cancelled, true, context.Canceled, exitInterrupted, "demo: interrupted; everything was closed\n"},
+		{"interrupted", cancelled, true, errInterrupted, exitInterrupted, "demo: interrupted; everything was closed\n"},
+		{"interrupted, and a failing close", cancelled, true, errors.Join(errInterrupted, errors.New("y")), exitInterrupted, "demo: interrupted: interrupted\ny\n"},
 		{"reported", live, true, errReported, exitFault, ""},
 		{"fault", live, true, errors.New("x"), exitFault, "demo: x\n"},
 		{"flags of a command", live, true, usagef("--x", "1", "use 2"), exitUsage, "demo: --x \"1\": use 2\n"},

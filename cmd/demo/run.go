@@ -23,6 +23,7 @@ type runner struct {
 	text     *table // nil with --json
 	progress *progress
 	measure  timer
+	left     []*bench // memory that a kernel may still use, freed once its group is closed
 }
 
 // run is `demo run`.
@@ -39,7 +40,7 @@ func (a *app) run(c *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, rt.Close()) }()
+	defer closeRuntime(rt, &err)
 	r := &runner{set: set, rt: rt, rows: rows}
 	if err := r.prepare(); err != nil {
 		return err
@@ -91,10 +92,13 @@ func (a *app) report(ctx context.Context, r *runner) error {
 	if r.set.absent >= 0 {
 		err = r.absentRank(ctx, g)
 	} else {
-		err = errors.Join(r.all(ctx, g), g.Close())
-	}
-	if err == nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
+		err = r.all(ctx, g)
+		if err != nil && ctx.Err() != nil {
+			err = errInterrupted
+		}
+		if cerr := r.closeGroup(g); cerr != nil {
+			err = errors.Join(err, cerr)
+		}
 	}
 	r.progress.close()
 	r.rep.finish(err)
@@ -105,11 +109,9 @@ func (a *app) report(ctx context.Context, r *runner) error {
 	} else {
 		r.text.verdict(&r.rep)
 	}
-	if r.text != nil || err == nil {
-		for _, res := range r.rep.Results {
-			if res.First != "" {
-				fmt.Fprintf(a.stderr, "demo: %d bytes of %v, %v: %s\n", res.Bytes, res.DType, res.Plan.Algorithm, res.First)
-			}
+	for _, res := range r.rep.Results {
+		if res.First != "" {
+			fmt.Fprintf(a.stderr, "demo: %d bytes of %v by %v: %s\n", res.Bytes, res.DType, res.Plan.Algorithm, res.First)
 		}
 	}
 	if err == nil && !r.rep.OK {
@@ -130,11 +132,26 @@ func (r *runner) group() (*allreduce.Group, error) {
 	return g, err
 }
 
+// closeGroup waits for the group's work and frees all that it used.
+func (r *runner) closeGroup(g *allreduce.Group) error {
+	if err := g.Close(); err != nil {
+		return err // work may still run: the runtime's Close releases the rest
+	}
+	var errs []error
+	for _, b := range r.left {
+		errs = append(errs, b.free())
+	}
+	r.left = nil
+	return errors.Join(errs...)
+}
+
+var errInterrupted = errors.New("interrupted")
+
 // all runs every row.
 func (r *runner) all(ctx context.Context, g *allreduce.Group) error {
 	for i, row := range r.rows {
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return errInterrupted
 		}
 		if err := r.one(ctx, g, i, row); err != nil {
 			return err
@@ -153,11 +170,12 @@ func (r *runner) one(ctx context.Context, g *allreduce.Group, i int, w row) (err
 	if err != nil {
 		return err
 	}
-	// Memory that a kernel may still use is left to the runtime's Close.
 	defer func() {
-		if err == nil {
-			err = b.free()
+		if err != nil {
+			r.left = append(r.left, b)
+			return
 		}
+		err = b.free()
 	}()
 	fail := func(err error) error {
 		return fmt.Errorf("%d elements of %v by %v: %w", w.count, w.dtype, plan.Algorithm, err)
