@@ -99,24 +99,24 @@ func Find(source string, sm, driver int) (*Module, error) {
 	if err != nil {
 		return nil, err
 	}
-	var best *Module
-	need := "there is no such kernel"
+	var best, least *Module
 	for i := range m.Modules {
 		c := &m.Modules[i]
 		if c.Source != source {
 			continue
 		}
-		if c.SM > sm || DriverFor(c.PTX) > driver {
-			if best == nil {
-				need = fmt.Sprintf("needs sm_%d or newer and a CUDA %s driver or newer", c.SM, version(DriverFor(c.PTX)))
-			}
-			continue
+		if least == nil || c.SM < least.SM {
+			least = c
 		}
-		if best == nil || c.SM > best.SM {
+		if c.SM <= sm && DriverFor(c.PTX) <= driver && (best == nil || c.SM > best.SM) {
 			best = c
 		}
 	}
 	if best == nil {
+		need := "there is no such kernel"
+		if least != nil {
+			need = fmt.Sprintf("needs sm_%d or newer and a CUDA %s driver or newer", least.SM, version(DriverFor(least.PTX)))
+		}
 		return nil, &UnavailableError{Source: source, SM: sm, Driver: driver, Need: need}
 	}
 	return best, nil
