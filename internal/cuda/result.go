@@ -17,9 +17,6 @@ const (
 	resPeerUnsupported    = 217
 	resPeerAlreadyEnabled = 704
 	resPeerNotEnabled     = 705
-
-	// resMissing is the trampolines' own answer when an optional function is not in the library.
-	resMissing = -1
 )
 
 // result is what we know of one CUresult.
@@ -89,9 +86,6 @@ var results = map[int]result{
 
 // lookup describes code. A code that is not in the table has no name yet.
 func lookup(code int) result {
-	if code == resMissing {
-		return result{kind: gpu.ErrNotSupported, remedy: "this libcuda has no such function: update the driver"}
-	}
 	if code >= 900 && code <= 908 { // CUDA_ERROR_STREAM_CAPTURE_* and CUDA_ERROR_CAPTURED_EVENT
 		return result{name: captureNames[code-900], kind: gpu.ErrCapture, remedy: captureRemedies[code-900]}
 	}
