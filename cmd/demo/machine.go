@@ -141,8 +141,15 @@ func (s *settings) place(n int, emulated bool) (worldReport, error) {
 	return w, nil
 }
 
+// maxEmulated bounds the messages of all ranks together on the emulator: its devices' memory is this host's, which
+// holds about four times as much for a run.
+const maxEmulated = 512 << 20
+
 // fits refuses messages that cannot lie in the devices' memory, before anything is allocated.
-func (w *worldReport) fits(devices []topo.Device, message uint64) error {
+func (w *worldReport) fits(devices []topo.Device, emulated bool, message uint64) error {
+	if all := message * uint64(w.Ranks); emulated && all > maxEmulated {
+		return usagef("--sizes", "", "%d ranks with %d bytes each are more than the emulator is for (%d bytes together): use smaller sizes or fewer ranks", w.Ranks, message, maxEmulated)
+	}
 	sharing := map[int]uint64{}
 	for _, d := range w.Devices {
 		sharing[d]++

@@ -206,6 +206,11 @@ func TestPlace(t *testing.T) {
 func TestFits(t *testing.T) {
 	w := worldReport{Devices: []int{0, 0, 1}}
 	devices := []topo.Device{{TotalMem: 1 << 20}, {TotalMem: 1 << 20}}
-	require.NoError(t, w.fits(devices, 1<<17))
-	require.ErrorContains(t, w.fits(devices, 1<<18), "use smaller sizes or fewer ranks")
+	require.NoError(t, w.fits(devices, false, 1<<17))
+	require.ErrorContains(t, w.fits(devices, false, 1<<18), "2 rank(s) need")
+	w.Ranks = 3
+	devices[0].TotalMem, devices[1].TotalMem = 1<<40, 1<<40
+	require.NoError(t, w.fits(devices, false, maxMessage))
+	require.NoError(t, w.fits(devices, true, maxEmulated/4))
+	require.ErrorContains(t, w.fits(devices, true, maxEmulated/2), "more than the emulator is for")
 }

@@ -71,7 +71,7 @@ func (r *runner) prepare() (err error) {
 		r.measure, r.rep.Clock = timeOnHost, hostClock
 	}
 	r.rep.Results = []result{}
-	return r.rep.World.fits(r.rep.Devices, largest(r.rows))
+	return r.rep.World.fits(r.rep.Devices, emulated, largest(r.rows))
 }
 
 // report runs r and prints what comes out of it.
