@@ -51,7 +51,7 @@ func newDriver(cfg Config, m machine) *driver {
 	}
 	d.sched.rng = rand.New(rand.NewPCG(cfg.Seed, 0x66656e63656c696e)) // any constant; it names the stream of numbers
 	d.sched.clock = d.clock
-	d.sched.smid = func([3]uint32) uint32 { return uint32(d.sched.current.sm) }
+	d.sched.smid = func([3]uint32) uint32 { return d.sched.placing }
 	for i := range cfg.Devices {
 		d.devices = append(d.devices, newDevice(d, i, cfg.Devices))
 	}

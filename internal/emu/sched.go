@@ -31,9 +31,9 @@ type scheduler struct {
 	ready    []unit
 	asleep   []unit                       // blocks in nanosleep
 	starting []*op                        // heads of streams, and nodes, to begin before the next step
-	current  *block                       // that runs now
+	placing  uint32                       // its SM
 	clock    func() uint64                // %globaltimer
-	smid     func(block [3]uint32) uint32 // of the current block
+	smid     func(block [3]uint32) uint32 // %smid of the block being placed
 	spare    *op                          // a list of ops for reuse
 	steps    uint64
 
@@ -100,9 +100,7 @@ func (d *driver) step() int {
 		return cost
 	}
 	before, _ := u.blk.b.Counts()
-	s.current = u.blk
 	state, err := u.blk.b.Run(ptx.Quantum{Warps: 1 << s.rng.IntN(maxQuantum), Rand: s.rng})
-	s.current = nil
 	after, _ := u.blk.b.Counts()
 	switch {
 	case err != nil:
@@ -165,6 +163,7 @@ func (d *driver) dispatch(dev *device) {
 			}
 			gx, gy := uint64(o.launch.Grid[0]), uint64(o.launch.Grid[1])
 			id := [3]uint32{uint32(o.placed % gx), uint32(o.placed / gx % gy), uint32(o.placed / gx / gy)}
+			d.sched.placing = uint32(i)
 			b, err := ptx.NewBlock(&o.launch, id)
 			if err != nil {
 				d.fault(dev, kernelFault(dev, o, err))
@@ -180,11 +179,12 @@ func (d *driver) dispatch(dev *device) {
 // retire ends a block.
 func (d *driver) retire(b *block) {
 	o := b.op
-	o.dev.release(b.sm, o)
+	dev := o.dev // finish may reuse o
+	dev.release(b.sm, o)
 	if o.finished++; o.finished == o.grid {
 		d.finish(o)
 	}
-	d.dispatch(o.dev)
+	d.dispatch(dev)
 }
 
 // finish ends an op, done or dropped, and lines up what waited for it.
