@@ -182,7 +182,7 @@ func TestInterrupt(t *testing.T) {
 		time.AfterFunc(100*time.Millisecond, cancel)
 		var out, diag bytes.Buffer
 		start := time.Now()
-		code := execute(ctx, append(args, "--backend", "emu", "--sizes", "64KB", "--iters", "100000"), &out, &diag)
+		code := execute(ctx, append(args, "--backend", "emu", "--sizes", "64KB", "--iters", "10000"), &out, &diag)
 		require.Equal(t, exitInterrupted, code, diag.String())
 		require.Equal(t, "demo: interrupted; everything was closed\n", diag.String())
 		require.Less(t, time.Since(start), 30*time.Second)
@@ -296,4 +296,19 @@ func TestTimers(t *testing.T) {
 		require.LessOrEqual(t, got.calls, emulatedIters)
 		require.Positive(t, got.calls)
 	})
+}
+
+// A call that outlasts the timeout ends the run: code 1, the error in the document, and no leak reported.
+func TestTooSlow(t *testing.T) {
+	code, r := jsonRun(t, "--sizes", "1MB", "--dtype", "f32", "--timeout", "5ms")
+	require.Equal(t, exitFault, code)
+	require.Empty(t, r.Results)
+	require.Contains(t, r.Error, "262144 elements of f32 by oneshot-pull: ")
+	require.NotContains(t, r.Error, "live objects")
+
+	code, stdout, stderr := demo(t, "--backend", "emu", "--sizes", "1MB", "--dtype", "f32", "--timeout", "5ms")
+	require.Equal(t, exitFault, code)
+	require.Contains(t, stdout, "FAIL: stopped after 0 result(s)")
+	require.Contains(t, stderr, "demo: 262144 elements")
+	require.NotContains(t, stderr, "live objects")
 }

@@ -16,7 +16,7 @@ const (
 	defaultRanks  = 4 // on the emulator, and on a single device
 	emulatedIters = 5
 	gpuIters      = 100
-	maxIters      = 100_000
+	maxIters      = 10_000
 	minTimeout    = time.Millisecond
 )
 

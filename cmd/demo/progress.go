@@ -35,7 +35,8 @@ func (p *progress) done(n int) {
 	}
 	if p.bar == nil {
 		p.bar = progressbar.NewOptions(p.total, progressbar.OptionSetWriter(p.w), progressbar.OptionSetDescription("all-reduce"),
-			progressbar.OptionShowCount(), progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish())
+			progressbar.OptionShowCount(), progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish(),
+			progressbar.OptionSetElapsedTime(false), progressbar.OptionSetPredictTime(false)) // it starts late, and sizes differ
 	}
 	_ = p.bar.Set(n) // a bar that cannot be drawn is no reason to stop
 }

@@ -178,6 +178,10 @@ func (r *runner) one(ctx context.Context, g *allreduce.Group, i int, w row) (err
 		err = b.free()
 	}()
 	fail := func(err error) error {
+		var late *launcher.TimeoutError
+		if errors.As(err, &late) && ctx.Err() == nil {
+			err = fmt.Errorf("%w: raise --timeout, or use smaller sizes", err)
+		}
 		return fmt.Errorf("%d elements of %v by %v: %w", w.count, w.dtype, plan.Algorithm, err)
 	}
 	rng := rand.New(rand.NewPCG(r.set.seed, uint64(i)))
