@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -311,4 +312,31 @@ func TestTooSlow(t *testing.T) {
 	require.Contains(t, stdout, "FAIL: stopped after 0 result(s)")
 	require.Contains(t, stderr, "demo: 262144 elements")
 	require.NotContains(t, stderr, "live objects")
+}
+
+// The same command on a GPU: times by graphs and events, ranks sharing the device where there is only one.
+func TestGPU(t *testing.T) {
+	rt, err := launcher.Open(launcher.Config{Backend: launcher.CUDA})
+	if err != nil {
+		if os.Getenv("REQUIRE_GPU") == "1" {
+			require.NoError(t, err, "REQUIRE_GPU=1")
+		}
+		t.Skip("no GPU: ", err)
+	}
+	require.NoError(t, rt.Close())
+	code, stdout, stderr := demo(t, "--backend", "cuda", "--sizes", "1KB:64KB,4097", "--iters", "20", "--json")
+	require.Equal(t, exitGood, code, stdout+stderr)
+	var r runReport
+	require.NoError(t, json.Unmarshal([]byte(stdout), &r))
+	require.True(t, r.OK)
+	require.False(t, r.Backend.Emulated)
+	require.Equal(t, deviceClock, r.Clock)
+	for _, res := range r.Results {
+		require.Equal(t, 20, res.Iters)
+		require.Positive(t, res.TimeUS)
+	}
+
+	code, stdout, stderr = demo(t, "--backend", "cuda", "--ranks", "4", "--share", "--sizes", "1KB", "--absent", "2", "--timeout", "2s")
+	require.Equal(t, exitFault, code)
+	require.Contains(t, stdout, "FAULT, as demonstrated: rank 2 never arrived.", stderr)
 }
