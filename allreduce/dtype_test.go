@@ -174,7 +174,7 @@ func TestReference(t *testing.T) {
 	one := make([]byte, 4)
 	require.NoError(t, Reference(F32, one, in))
 	require.Equal(t, in, one)
-	require.NoError(t, Reference(BF16, one, []byte{0x12, 0xff, 0x80, 0x3f}))
+	require.NoError(t, Reference(BF16, one, []byte{0x92, 0xff, 0x80, 0x3f}))
 	require.Equal(t, []byte{0xff, 0x7f, 0x80, 0x3f}, one)
 
 	// Long enough for several tiles, in place.

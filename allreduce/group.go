@@ -193,15 +193,12 @@ func (g *Group) Plan(count uint64, dt DType) (Plan, error) {
 	return p, nil
 }
 
+// shape is the grid for a piece of n bytes.
 func (g *Group) shape(n uint64) (blocks, threads int) {
-	if g.cfg.Blocks != 0 && g.cfg.Threads != 0 {
-		return g.cfg.Blocks, g.cfg.Threads
-	}
-	blocks, threads = shape(n, g.fitting)
+	blocks, threads = shape(n, len(g.ranks), g.fitting)
 	if g.cfg.Threads != 0 {
 		threads = g.cfg.Threads
-		packs := (n + 15) / 16
-		blocks = int(max(1, min((packs+uint64(threads)-1)/uint64(threads), uint64(g.fit[threads]))))
+		blocks = min(blocksFor(max(1, (n+15)/16), threads), g.fit[threads])
 	}
 	if g.cfg.Blocks != 0 {
 		blocks = min(g.cfg.Blocks, g.fit[threads])

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fenceline/fenceline/flags"
 	"github.com/fenceline/fenceline/topo"
 )
 
@@ -147,15 +146,24 @@ func code(c topo.Code) string {
 	return fmt.Sprintf(" (%s)", c)
 }
 
-// shape is the grid of the summing kernel for a piece of n bytes: enough threads for one 16-byte pack each
-// while blocks last. fit(threads) is how many blocks of that size one rank may have, so that all ranks' blocks
-// are resident together.
-func shape(n uint64, fit func(threads int) int) (blocks, threads int) {
-	packs := (n + 15) / 16
-	threads = 512
-	for threads > 128 && packs < uint64(threads)*4 {
-		threads /= 2
+// shape is the grid of the summing kernel for a piece of n bytes on world ranks: one 16-byte pack per thread as far as
+// blocks last. Larger blocks, and so fewer flags, pay when there is much to do. fit(threads) is how many blocks of
+// that size one rank may have, so that all ranks' blocks are resident together. Measured on one H200 with 2, 4
+// and 8 virtual ranks, 1 KB to 1 MB.
+func shape(n uint64, world int, fit func(threads int) int) (blocks, threads int) {
+	packs := max(1, (n+15)/16)
+	threads = 256
+	switch {
+	case packs < 256:
+		threads = max(64, int(packs+31)/32*32)
+	case packs*uint64(world) > 16384:
+		threads = 512
 	}
-	want := max(1, (packs+uint64(threads)-1)/uint64(threads))
-	return int(min(want, uint64(fit(threads)), flags.MaxBlocks)), threads
+	return min(blocksFor(packs, threads), fit(threads)), threads
 }
+
+func blocksFor(packs uint64, threads int) int {
+	return int(min((packs+uint64(threads)-1)/uint64(threads), mostBlocks))
+}
+
+const mostBlocks = 32

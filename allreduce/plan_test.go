@@ -63,11 +63,22 @@ func TestChoose(t *testing.T) {
 func TestShape(t *testing.T) {
 	fit := func(limit int) func(int) int { return func(int) int { return limit } }
 	for n := uint64(0); n <= 1<<24; n = n*2 + 1 {
-		for _, limit := range []int{1, 16, 1000} {
-			blocks, threads := shape(n, fit(limit))
-			require.GreaterOrEqual(t, blocks, 1)
-			require.LessOrEqual(t, blocks, min(limit, 64))
-			require.Contains(t, []int{128, 256, 512}, threads)
+		for world := 1; world <= 16; world++ {
+			for _, limit := range []int{1, 16, 1000} {
+				blocks, threads := shape(n, world, fit(limit))
+				require.GreaterOrEqual(t, blocks, 1)
+				require.LessOrEqual(t, blocks, min(limit, mostBlocks))
+				require.GreaterOrEqual(t, threads, 64)
+				require.LessOrEqual(t, threads, maxThreads)
+				require.Zero(t, threads%32)
+			}
 		}
+	}
+	for _, c := range []struct{ world, kb, blocks, threads int }{
+		{2, 1, 1, 64}, {2, 8, 2, 256}, {2, 64, 16, 256}, {2, 512, 32, 512},
+		{4, 64, 16, 256}, {4, 128, 16, 512}, {8, 8, 2, 256}, {8, 64, 8, 512},
+	} {
+		blocks, threads := shape(uint64(c.kb)<<10, c.world, fit(64))
+		require.Equal(t, []int{c.blocks, c.threads}, []int{blocks, threads}, "%+v", c)
 	}
 }

@@ -43,6 +43,8 @@ struct AllReduceArgs {
     u32 reserved;
 };
 
+constexpr u64 EARLY_PACKS = 16384;  // 256 KB; measured
+
 // N: the world size, or 0 for one known only at run time.
 template <class T, u32 N>
 FL_DEVICE void oneshot_pull(const AllReduceArgs& a) {
@@ -61,8 +63,11 @@ FL_DEVICE void oneshot_pull(const AllReduceArgs& a) {
     if constexpr (N != 0)
         for (u32 r = 0; r < N; r++) peer.base[r] = global(a.peer[r]);
 
+    // A small call lets the next one in as early as possible. In a large one its blocks, which can only wait,
+    // would take room and bandwidth from those that work.
+    const bool early = s.body < EARLY_PACKS;
     wait_for_stream();
-    release_stream();
+    if (early) release_stream();
     // The first pack, the epoch and the poison mark are on their way together.
     Packed x = {};
     if (staged && first < s.body) x = load_packed<T>(in + body + 16 * first, aligned);
@@ -85,15 +90,11 @@ FL_DEVICE void oneshot_pull(const AllReduceArgs& a) {
     sync_block();  // the block's staging is complete, and every thread has its epoch
     if (first_warp && !failed) {
         arrive(c, peer_pad, SLOT_START, epoch);
+        failed = !wait(c, my_pad, SLOT_START, epoch);
         refresh(c, peer_pad, epoch, staged ? block() : block() + blocks());
     }
-    // With one peer every warp polls for itself, which saves a barrier; with more, the polls would cost more
-    // than the barrier does.
-    constexpr bool WARPS_POLL = N == 2;
-    if (!failed && (WARPS_POLL || first_warp)) failed = !wait(c, my_pad, SLOT_START, epoch);
     if (thread() / 32 == threads() / 32 - 1) commit(c, epoch);
-    if (!WARPS_POLL) failed = sync_block_or(failed);
-    if (failed) return;
+    if (sync_block_or(failed)) return;  // nothing has been written to out
 
     if constexpr (N != 0) {
         peer.offset = half;
@@ -102,6 +103,7 @@ FL_DEVICE void oneshot_pull(const AllReduceArgs& a) {
         sum_share<T, 0, true>(AnyPeers{a.peer, half}, out, s, c.world);
     }
 
+    if (!early) release_stream();
     if (staged) return;
     sync_block();  // every load of the block is behind this, and so before the release in arrive
     if (!first_warp) return;

@@ -16,10 +16,10 @@ build() {
 	mkdir -p $bin
 	export CGO_CFLAGS="${CGO_CFLAGS:--Wno-deprecated-declarations}"
 	for p in $packages; do
-		go test -c -o "$bin/$(basename "$p").test" "./$p"
+		go test -c -ldflags '-s -w' -o "$bin/$(basename "$p").test" "./$p"
 	done
-	go build -o $bin/demo ./cmd/demo
-	go build -o $bin/addpeer ./examples/addpeer
+	go build -ldflags '-s -w' -o $bin/demo ./cmd/demo
+	go build -ldflags '-s -w' -o $bin/addpeer ./examples/addpeer
 	ls -la $bin
 }
 
