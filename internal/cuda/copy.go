@@ -36,7 +36,7 @@ func (d *driver) Memset(dev int, s gpu.Stream, p gpu.Ptr, value byte, n uint64) 
 		return err
 	}
 	defer d.life.RUnlock()
-	if err := d.inside(op, "destination", dv, ctx, p, n); err != nil || n == 0 {
+	if _, err := d.inside(op, "destination", dv, ctx, p, n); err != nil || n == 0 {
 		return err
 	}
 	if r := C.fl_memset(d.lib, ctx, C.CUstream(s), C.CUdeviceptr(p), C.uchar(value), C.size_t(n)); r != 0 {
@@ -62,10 +62,20 @@ func (d *driver) Copy(dev int, s gpu.Stream, dst, src gpu.Ptr, n uint64) error {
 }
 
 func (d *driver) insideBoth(op string, dv *device, ctx C.CUcontext, dst, src gpu.Ptr, n uint64) error {
-	if err := d.inside(op, "destination", dv, ctx, dst, n); err != nil {
+	if _, err := d.inside(op, "destination", dv, ctx, dst, n); err != nil {
 		return err
 	}
-	return d.inside(op, "source", dv, ctx, src, n)
+	_, err := d.inside(op, "source", dv, ctx, src, n)
+	return err
+}
+
+// insideOf is inside for memory that must not be another device's than owner.
+func (d *driver) insideOf(op, what string, dv *device, ctx C.CUcontext, p gpu.Ptr, n uint64, owner int) error {
+	info, err := d.inside(op, what, dv, ctx, p, n)
+	if err == nil && info.Kind == gpu.MemDevice && info.Device != owner {
+		return refuse(op, dv.ord, gpu.ErrInvalidValue, "%s: %#x is memory of device %d, not %d", what, uint64(p), info.Device, owner)
+	}
+	return err
 }
 
 func (d *driver) CopyPeer(dev int, s gpu.Stream, dst gpu.Ptr, dstDev int, src gpu.Ptr, srcDev int, n uint64) error {
@@ -87,7 +97,11 @@ func (d *driver) CopyPeer(dev int, s gpu.Stream, dst gpu.Ptr, dstDev int, src gp
 	if err != nil {
 		return err
 	}
-	if err := d.insideBoth(op, dv, ctx, dst, src, n); err != nil || n == 0 {
+	// Both ends first: the driver trusts the contexts it is given, and would copy the wrong device's bytes.
+	if err := d.insideOf(op, "destination", dv, ctx, dst, n, dstDev); err != nil {
+		return err
+	}
+	if err := d.insideOf(op, "source", dv, ctx, src, n, srcDev); err != nil || n == 0 {
 		return err
 	}
 	if to == from && to == dv {
@@ -121,7 +135,7 @@ func (d *driver) copyIn(dev int, s gpu.Stream, dst gpu.Ptr, src []byte) (bool, e
 	}
 	defer d.life.RUnlock()
 	n := len(src)
-	if err := d.inside(op, "destination", dv, ctx, dst, uint64(n)); err != nil {
+	if _, err := d.inside(op, "destination", dv, ctx, dst, uint64(n)); err != nil {
 		return false, err
 	}
 	if n == 0 {
@@ -148,7 +162,7 @@ func (d *driver) copyOut(dev int, s gpu.Stream, dst []byte, src gpu.Ptr) (bool, 
 	}
 	defer d.life.RUnlock()
 	n := len(dst)
-	if err := d.inside(op, "source", dv, ctx, src, uint64(n)); err != nil {
+	if _, err := d.inside(op, "source", dv, ctx, src, uint64(n)); err != nil {
 		return false, err
 	}
 	if n == 0 {

@@ -241,14 +241,14 @@ func (d *driver) resolve(op string, dv *device, ctx C.CUcontext, p gpu.Ptr) (gpu
 
 // inside checks that n bytes at p are inside one allocation. The driver would take an unknown address for
 // pageable host memory and crash on it.
-func (d *driver) inside(op, what string, dv *device, ctx C.CUcontext, p gpu.Ptr, n uint64) error {
+func (d *driver) inside(op, what string, dv *device, ctx C.CUcontext, p gpu.Ptr, n uint64) (gpu.PointerInfo, error) {
 	info, err := d.resolve(op, dv, ctx, p)
 	if err != nil {
-		return err
+		return info, err
 	}
 	if off := uint64(p - info.Base); n > info.Size || off > info.Size-n {
-		return refuse(op, dv.ord, gpu.ErrInvalidValue, "%s: %d bytes at offset %d run past the end of the %d-byte allocation at %#x",
+		err = refuse(op, dv.ord, gpu.ErrInvalidValue, "%s: %d bytes at offset %d run past the end of the %d-byte allocation at %#x",
 			what, n, off, info.Size, uint64(info.Base))
 	}
-	return nil
+	return info, err
 }

@@ -42,10 +42,7 @@ func (d *driver) ModuleLoad(dev int, name string, ptx []byte) (gpu.Module, error
 	case gpu.ErrInvalidPTX:
 		return 0, d.fail("cuModuleLoadDataEx", dv, r, explainLog(name, ptx, cString(log)))
 	case gpu.ErrDriverTooOld:
-		h, _ := readHeader(ptx)
-		need, _ := driverForPTX(h.version)
-		return 0, d.fail("cuModuleLoadDataEx", dv, r, fmt.Sprintf("%s: PTX %s needs a driver for CUDA %s or newer, this one is for CUDA %s",
-			name, ptxVersion(h.version), cudaVersion(need), cudaVersion(d.version)))
+		return 0, d.fail("cuModuleLoadDataEx", dv, r, name+": "+tooNew(ptx, d.version))
 	}
 	if r != 0 {
 		return 0, d.fail("cuModuleLoadDataEx", dv, r, name)

@@ -18,7 +18,7 @@ type ptxHeader struct {
 }
 
 // cudaForPTX maps the PTX ISA version (×10) to the first CUDA driver version that loads it, from the release
-// history in the PTX ISA manual. From 9.0 on, major+4 and the same minor has held.
+// history in the PTX ISA manual.
 var cudaForPTX = map[int]int{
 	10: 1000, 11: 1010, 12: 2000, 13: 2010, 14: 2020, 15: 2020, 20: 3000, 21: 3010, 22: 3020, 23: 4000,
 	30: 4010, 31: 5000, 32: 5050, 40: 6000, 41: 6050, 42: 7000, 43: 7050,
@@ -28,13 +28,11 @@ var cudaForPTX = map[int]int{
 	90: 13000, 91: 13010, 92: 13020,
 }
 
-// driverForPTX is the CUDA driver version that PTX of this ISA version needs. known is false when the answer
-// is an extrapolation, which must not refuse anything by itself.
+// driverForPTX is the CUDA driver version that PTX of this ISA version needs. An unknown version refuses
+// nothing by itself: the driver decides.
 func driverForPTX(version int) (driver int, known bool) {
-	if d, ok := cudaForPTX[version]; ok {
-		return d, true
-	}
-	return 1000*(version/10+4) + 10*(version%10), false
+	driver, known = cudaForPTX[version]
+	return driver, known
 }
 
 // cudaVersion renders 12080 as "12.8".
@@ -133,14 +131,27 @@ func checkPTX(dev int, name string, ptx []byte, driver, sm int) error {
 		return refuse(gpu.ErrInvalidPTX, "%v", err)
 	}
 	if need, known := driverForPTX(h.version); known && need > driver {
-		return refuse(gpu.ErrDriverTooOld, "PTX %s needs a driver for CUDA %s or newer, this one is for CUDA %s: update the driver, or build the PTX for an older ISA",
-			ptxVersion(h.version), cudaVersion(need), cudaVersion(driver))
+		return refuse(gpu.ErrDriverTooOld, "%s", tooNew(ptx, driver))
 	}
 	if h.sm > sm {
 		return refuse(gpu.ErrInvalidPTX, ".target %s needs a device of that capability or newer, device %d is sm_%d: build the PTX for sm_%d or older",
 			h.target, dev, sm, sm)
 	}
 	return nil
+}
+
+// tooNew says which driver PTX that was refused for its version needs.
+func tooNew(ptx []byte, driver int) string {
+	h, err := readHeader(ptx)
+	if err != nil {
+		return "its PTX version is newer than the driver: update the driver"
+	}
+	wants := "a newer driver"
+	if need, known := driverForPTX(h.version); known {
+		wants = "a driver for CUDA " + cudaVersion(need) + " or newer"
+	}
+	return fmt.Sprintf("PTX %s needs %s, this one is for CUDA %s: update the driver, or build the PTX for an older ISA",
+		ptxVersion(h.version), wants, cudaVersion(driver))
 }
 
 var reLogLine = regexp.MustCompile(`line (\d+)`)
