@@ -70,15 +70,15 @@ func TestOpenFailures(t *testing.T) {
 func TestAbsent(t *testing.T) {
 	const p = "libcuda.so.1"
 	for why, want := range map[string]bool{
-		"libcuda.so.1: cannot open shared object file: No such file or directory":                      true,
-		"Error loading shared library libcuda.so.1: No such file or directory":                         true,
-		"libnvidia-gpucomp.so: cannot open shared object file: No such file or directory":              false,
-		"Error loading shared library libx.so: No such file or directory (needed by libcuda.so.1)":     false,
-		"libcuda.so.1: cannot open shared object file: Permission denied":                              false,
-		"libcuda.so.1: file too short":                                                                 false,
-		"libcuda.so.1: wrong ELF class: ELFCLASS32":                                                    false,
-		"/lib/x/libcuda.so.1: undefined symbol: foo":                                                   false,
-		"libcuda.so.1.x: cannot open shared object file: No such file or directory":                    false,
+		"libcuda.so.1: cannot open shared object file: No such file or directory":                  true,
+		"Error loading shared library libcuda.so.1: No such file or directory":                     true,
+		"libnvidia-gpucomp.so: cannot open shared object file: No such file or directory":          false,
+		"Error loading shared library libx.so: No such file or directory (needed by libcuda.so.1)": false,
+		"libcuda.so.1: cannot open shared object file: Permission denied":                          false,
+		"libcuda.so.1: file too short":                                              false,
+		"libcuda.so.1: wrong ELF class: ELFCLASS32":                                 false,
+		"/lib/x/libcuda.so.1: undefined symbol: foo":                                false,
+		"libcuda.so.1.x: cannot open shared object file: No such file or directory": false,
 	} {
 		require.Equal(t, want, absent(p, why), why)
 	}
