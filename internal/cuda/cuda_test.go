@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"errors"
+	"os"
 	"testing"
 
 	"github.com/fenceline/fenceline/internal/gpu"
@@ -15,8 +16,10 @@ func TestConformance(t *testing.T) {
 		if err == nil {
 			return d
 		}
-		if errors.Is(err, gpu.ErrNoDriver) || errors.Is(err, gpu.ErrNotSupported) {
-			gputest.RequireGPU(t, err)
+		// A driver that is there and does not work is a failure, not a reason to skip.
+		absent := errors.Is(err, gpu.ErrNoDriver) || errors.Is(err, gpu.ErrNotSupported)
+		if absent && os.Getenv("REQUIRE_GPU") != "1" {
+			t.Skip(err)
 		}
 		t.Fatal(err)
 		return nil

@@ -310,6 +310,11 @@ func TestCapture(t *testing.T) {
 	r.NoError(d.EventRecord(0, e, r.s))
 	_, err = d.EventWait(0, e, 0)
 	r.ErrorIs(err, gpu.ErrCapture, "an event of a capture")
+	_, err = d.EndCapture(0, r.s)
+	r.ErrorIs(err, gpu.ErrCapture, "broken by asking for its event")
+
+	r.NoError(d.BeginCapture(0, r.s))
+	r.NoError(d.EventRecord(0, e, r.s))
 	r.NoError(d.StreamWaitEvent(0, s2, e))
 	_, err = d.EndCapture(0, r.s)
 	r.ErrorIs(err, gpu.ErrCapture, "not joined")
@@ -338,6 +343,7 @@ func TestModules(t *testing.T) {
 			[]string{"x.ptx:5 in `mov.BAD r1, r2;`", "Parsing error near 'BAD'", "CUDA_ERROR_INVALID_PTX"}},
 		{"newer than the driver", ".version 9.0\n.target sm_70\n", gpu.ErrDriverTooOld, []string{"PTX 9.0", "CUDA 13.0", "this one is for CUDA 12.8"}},
 		{"newer than the table", ".version 15.0\n.target sm_70\n// ANSWER 222\n", gpu.ErrDriverTooOld, []string{"PTX 15.0 needs a newer driver", "this one is for CUDA 12.8"}},
+		{"too new by the log", ".version 98.0\n.target sm_70\n// ANSWER 218\n", gpu.ErrDriverTooOld, []string{"PTX 98.0 needs a newer driver"}},
 		{"newer than the device", ".version 7.0\n.target sm_100a\n", gpu.ErrInvalidPTX, []string{"sm_100a", "is sm_90"}},
 		{"no compiler", ".version 7.0\n.target sm_70\n// ANSWER 221\n", gpu.ErrNotSupported, []string{"libnvidia-ptxjitcompiler"}},
 		{"no memory", ".version 7.0\n.target sm_70\n// ANSWER 2\n", gpu.ErrOutOfMemory, []string{"x.ptx"}},

@@ -38,9 +38,14 @@ func (d *driver) ModuleLoad(dev int, name string, ptx []byte) (gpu.Module, error
 	log := make([]byte, jitLog)
 	var m C.CUmodule
 	r := C.fl_module_load(d.lib, ctx, (*C.uchar)(&text[0]), (*C.uchar)(&log[0]), C.size_t(len(log)), &m)
+	why := cString(log)
+	// Some drivers say "invalid PTX" of a version they do not know, and only the log says which.
+	if r == resInvalidPTX && strings.Contains(why, "Unsupported .version") {
+		r = resUnsupportedPTX
+	}
 	switch lookup(int(r)).kind {
 	case gpu.ErrInvalidPTX:
-		return 0, d.fail("cuModuleLoadDataEx", dv, r, explainLog(name, ptx, cString(log)))
+		return 0, d.fail("cuModuleLoadDataEx", dv, r, explainLog(name, ptx, why))
 	case gpu.ErrDriverTooOld:
 		return 0, d.fail("cuModuleLoadDataEx", dv, r, name+": "+tooNew(ptx, d.version))
 	}

@@ -280,7 +280,7 @@ R cuEventRecord(H e, H s) {
 	ev->at = o->busy > now() ? o->busy : now();
 	OUT(0);
 }
-R cuEventQuery(H s) { LOCK; CTX_OR_OUT; CHECK(s, EVENT, event_t); if (o->cap) OUT(907); OUT(o->at > now() ? 600 : 0); }
+R cuEventQuery(H s) { LOCK; CTX_OR_OUT; CHECK(s, EVENT, event_t); if (o->cap) { o->cap->broken = 1; OUT(907); } OUT(o->at > now() ? 600 : 0); }
 R cuEventElapsedTime(float *ms, H a, H b) {
 	LOCK;
 	CTX_OR_OUT;
@@ -327,6 +327,7 @@ R cuModuleLoadDataEx(H *h, const void *ptx, unsigned n, int *opts, void **vals) 
 		if (log) snprintf(log, len, "ptxas application ptx input, line %d; error   : Parsing error near 'BAD': syntax error\n", line);
 		OUT(218);
 	}
+	if (strstr(text, ".version 98") && log) snprintf(log, len, "ptxas fatal   : Unsupported .version 98.0; current version is '8.7'\n");
 	if (code) OUT(atoi(code + 10));
 	NEW(mod_t, MOD);
 	o->text = strdup(text);
