@@ -56,7 +56,7 @@ type space struct {
 }
 
 func newSpace(owner int, limit uint64) *space {
-	start := uint64(owner+2) << windowBits
+	start := uint64(owner+2)<<windowBits + guard // so that "before the first one" is inside the window too
 	return &space{owner: owner, start: start, next: start, limit: limit}
 }
 
@@ -95,16 +95,15 @@ func (s *space) alloc(size uint64, what string, user bool) *area {
 
 // place finds an address: the next unused one, or once the window is used up the next gap.
 func (s *space) place(size uint64) (uint64, bool) {
-	end := s.start + windowSize
-	if s.next+size+guard <= end {
-		i := s.after(s.next)
-		if i == len(s.areas) || s.next+size+guard <= s.areas[i].base {
-			return s.next, true
-		}
+	end := s.start - guard + windowSize
+	i := s.after(s.next)
+	room := i == 0 || s.areas[i-1].end()+guard <= s.next // once around, older ones may be there
+	if room && s.next+size+guard <= end && (i == len(s.areas) || s.next+size+guard <= s.areas[i].base) {
+		return s.next, true
 	}
 	s.forget(len(s.areas))
 	at := s.start
-	for _, a := range s.areas {
+	for _, a := range s.areas { // live ones now
 		if at+size+guard <= a.base {
 			return at, true
 		}

@@ -144,6 +144,11 @@ func testBadHandles(c *ctx) {
 	s, e := c.stream(0), c.event(0, true)
 	f := c.kernel(0, "nothing")
 	cfg := gpu.LaunchConfig{Grid: gpu.Dim3{X: 1, Y: 1, Z: 1}, Block: gpu.Dim3{X: 1, Y: 1, Z: 1}}
+	// A real driver may give a destroyed object's handle to a new one, so the dead ones are made last.
+	streams, events := map[string]gpu.Stream{"zero": 0}, map[string]gpu.Event{"zero": 0}
+	if d.DeviceCount() > 1 {
+		streams["foreign"], events["foreign"] = c.stream(1), c.event(1, true)
+	}
 	deadS, err := d.StreamCreate(0)
 	c.NoError(err)
 	c.NoError(d.StreamDestroy(0, deadS))
@@ -155,11 +160,7 @@ func testBadHandles(c *ctx) {
 	deadF := c.function(0, deadM, "nothing")
 	c.NoError(d.ModuleUnload(0, deadM))
 
-	streams := map[string]gpu.Stream{"zero": 0, "destroyed": deadS}
-	events := map[string]gpu.Event{"zero": 0, "destroyed": deadE}
-	if d.DeviceCount() > 1 {
-		streams["foreign"], events["foreign"] = c.stream(1), c.event(1, true)
-	}
+	streams["destroyed"], events["destroyed"] = deadS, deadE
 	for name, s := range streams {
 		c.is(d.StreamDestroy(0, s), gpu.ErrInvalidHandle, name)
 		_, err := d.StreamWait(0, s, 0)

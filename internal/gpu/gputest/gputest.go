@@ -122,15 +122,6 @@ func runOne(t *testing.T, d gpu.Driver, run func(c *ctx)) {
 	run(&ctx{Assertions: require.New(t), t: t, d: d})
 }
 
-// RequireGPU skips the test with the reason why there is no GPU, or fails it where REQUIRE_GPU=1 says there must be one.
-func RequireGPU(t *testing.T, reason error) {
-	t.Helper()
-	if os.Getenv("REQUIRE_GPU") == "1" {
-		t.Fatalf("REQUIRE_GPU=1, but: %v", reason)
-	}
-	t.Skipf("no GPU: %v", reason)
-}
-
 // ctx is what one test works with. What it makes is freed when the test ends.
 type ctx struct {
 	*require.Assertions
@@ -159,7 +150,7 @@ func (c *ctx) pairs(f func(dev, peer int)) {
 	}
 }
 
-// others skips the test unless there is a second device, which it returns.
+// second skips the test unless there is a second device, which it returns.
 func (c *ctx) second() int {
 	if n := c.d.DeviceCount(); n < 2 {
 		c.t.Skipf("%d device, needs 2", n)

@@ -166,10 +166,6 @@ func testEventElapsed(c *ctx) {
 	c.NoError(err)
 	c.Greater(took, busy*8/10)
 	c.Less(took, patience)
-	back, err := c.d.EventElapsed(0, to, from)
-	c.NoError(err)
-	c.Less(back, time.Duration(0))
-
 	_, err = c.d.EventElapsed(0, from, untimed)
 	c.is(err, gpu.ErrInvalidValue, "without timing")
 	_, err = c.d.EventElapsed(0, unused, to)
