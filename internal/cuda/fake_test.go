@@ -5,11 +5,13 @@ package cuda
 import (
 	_ "embed"
 	"encoding/binary"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,13 +59,18 @@ func buildFake(t testing.TB, flags ...string) string {
 		fakes.libs = map[string]string{}
 		require.NoError(t, os.WriteFile(filepath.Join(fakes.dir, "fakecuda.c"), fakeSource, 0o600))
 	}
-	lib := filepath.Join(fakes.dir, "libfake"+string(rune('a'+len(fakes.libs)))+".so")
+	lib := filepath.Join(fakes.dir, fmt.Sprintf("libfake%d.so", len(fakes.libs)))
 	args := append([]string{"-std=gnu11", "-O1", "-shared", "-fPIC", "-pthread", "-o", lib}, flags...)
 	out, err := exec.Command(cc, append(args, filepath.Join(fakes.dir, "fakecuda.c"))...).CombinedOutput()
 	require.NoError(t, err, string(out))
 	fakes.libs[key] = lib
 	return lib
 }
+
+var runs atomic.Int64
+
+// freshFlag makes a variant of its own: a library that stays loaded keeps its counters.
+func freshFlag() string { return fmt.Sprintf("-DRUN=%d", runs.Add(1)) }
 
 // openFake opens a variant; the test fails if Close does, or if something is left.
 func openFake(t testing.TB, flags ...string) *driver {
