@@ -44,6 +44,23 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// TestFaultOfAnother has a healthy device be the first to hear of another's fault.
+func TestFaultOfAnother(t *testing.T) {
+	d := openFake(t)
+	r, other := newRig(t, d, 0), newRig(t, d, 1)
+	e, err := d.EventCreate(1, false)
+	r.NoError(err)
+	r.NoError(d.EventRecord(1, e, other.s))
+	r.NoError(other.launch("fault", u32(700)))
+	err = d.StreamWaitEvent(0, r.s, e)
+	var f *gpu.FaultError
+	r.ErrorAs(err, &f)
+	r.Equal(1, f.Device)
+	r.NoError(r.launch("bare", nil), "device 0 is well")
+	r.wait()
+	r.Equal(err, other.launch("bare", nil))
+}
+
 func TestClose(t *testing.T) {
 	fresh := freshFlag()
 	d := openFake(t, "-DFAKE_COUNT=3", fresh)

@@ -161,8 +161,9 @@ func (d *driver) fail(op string, dv *device, r C.int, what string) error {
 	return e
 }
 
-// poison records the fault that lost dv's context. The first one is the one that explains the others.
+// poison records the fault that lost a context. The first one is the one that explains the others.
 func (d *driver) poison(dv *device, op string, e *gpu.Error) error {
+	dv = d.lost(dv)
 	detail := fmt.Sprintf("%s (%d) reported by %s", e.Name, e.Code, op)
 	if e.Detail != "" {
 		detail += ": " + e.Detail
@@ -170,6 +171,18 @@ func (d *driver) poison(dv *device, op string, e *gpu.Error) error {
 	f := &gpu.FaultError{Kind: e.Kind, Device: dv.ord, Detail: detail + "; the device's context is lost until the driver is closed, best in a new process"}
 	dv.fault.CompareAndSwap(nil, f)
 	return dv.fault.Load()
+}
+
+// lost finds whose context was lost, when a call made for dv says that one was: a copy between two devices,
+// or a wait for another device's event, reports the other's fault as well.
+func (d *driver) lost(dv *device) *device {
+	for _, other := range append([]*device{dv}, d.used()...) {
+		// The default stream, which we never use, answers at once, and with the fault if there is one.
+		if ctx := other.ctx.Load(); ctx != 0 && lookup(int(C.fl_stream_wait(d.lib, C.CUcontext(ctx), 0, 0))).sticky {
+			return other
+		}
+	}
+	return dv
 }
 
 // refuse is an error found before the driver was called.

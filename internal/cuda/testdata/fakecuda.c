@@ -249,6 +249,7 @@ R cuMemcpyPeerAsync(P d, H dc, P f, H fc, size_t n, H s) {
 R cuStreamCreate(H *s, unsigned f) { LOCK; CTX_OR_OUT; if (f != 1) OUT(1); NEW(stream_t, STREAM); *s = (H)o; OUT(0); }
 R cuStreamDestroy_v2(H s) { WORK; GONE(o); OUT(0); }
 R cuStreamQuery(H s) {
+	if (!s) { LOCK; CTX_OR_OUT; OUT(0); }
 	WORK;
 	if (o->cap) { o->broken = 1; OUT(900); }
 	OUT(o->busy > now() ? 600 : 0);
@@ -259,6 +260,7 @@ R cuStreamWaitEvent(H s, H e, unsigned f) {
 	WORK;
 	event_t *ev = (event_t *)e;
 	if (!ev || ev->magic != EVENT) OUT(400);
+	if (ctxs[ev->dev].fault) OUT(ctxs[ev->dev].fault);
 	if (ev->cap && ev->cap != o && !o->cap) { // o joins the capture of the event's stream
 		o->cap = ev->cap->cap;
 		ev->cap->unjoined++;
