@@ -3,6 +3,7 @@ package emu_test
 import (
 	"encoding/binary"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -141,6 +142,12 @@ func TestFaultReleases(t *testing.T) {
 	b.NoError(b.d.EventRecord(1, held, blocker))
 	b.NoError(b.d.StreamWaitEvent(0, again, held)) // device 0 waits for device 1 while it faults
 
+	behind, err := b.d.EventCreate(0, false)
+	b.NoError(err)
+	b.NoError(b.d.EventRecord(0, behind, again))
+	third := b.stream(2)
+	b.NoError(b.d.StreamWaitEvent(2, third, behind)) // and device 2 for that
+
 	b.launch(0, s, store, 1, 1, gpu.Ptr(0))
 	b.launch(0, s, store, 1, 1, out) // no access either, but never runs
 	b.NoError(b.d.EventRecord(0, e, s))
@@ -154,10 +161,68 @@ func TestFaultReleases(t *testing.T) {
 	b.Equal("store", f.Kernel)
 	_, err = b.d.EventWait(0, e, patience)
 	b.Same(f, err)
+	b.wait(2, third)
 	b.Same(f, b.d.StreamDestroy(0, again))
+	done, err := b.d.StreamWait(1, blocker, time.Millisecond)
+	b.NoError(err)
+	b.False(done, "the fault ended another device's kernel")
 	b.NoError(b.d.HostStore32(host, 0, 1))
 	b.wait(1, blocker)
 	b.NoError(b.d.Close())
+}
+
+// TestRevoked: what a kernel that is running may reach changes under it.
+func TestRevoked(t *testing.T) {
+	for name, test := range map[string]struct {
+		revoke func(b *bench, p gpu.Ptr) error
+		detail string
+	}{
+		"access": {func(b *bench, _ gpu.Ptr) error { return b.d.DisablePeerAccess(0, 1) }, "no peer access"},
+		"memory": {func(b *bench, p gpu.Ptr) error { return b.d.MemFree(1, p) }, "freed 4-byte allocation of device 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, emu.Config{Devices: 2})
+			b.NoError(b.d.EnablePeerAccess(0, 1))
+			s, p := b.stream(0), b.zeroed(1, 4)
+			b.launch(0, s, b.kernel(0, "ball"), 1, 1, p, b.alloc(0, 4), uint32(1)) // polls p
+			done, err := b.d.StreamWait(0, s, 5*time.Millisecond)
+			b.NoError(err)
+			b.False(done)
+			b.NoError(test.revoke(b, p))
+			f := b.faults(0, s)
+			b.ErrorIs(f, gpu.ErrIllegalAddress)
+			b.Contains(f.Detail, test.detail)
+			b.Equal(63, f.Line)
+		})
+	}
+}
+
+// TestGraphFault: a node that faults on one device lets the rest of the graph, on another, come to its end.
+func TestGraphFault(t *testing.T) {
+	b := newBench(t, emu.Config{Devices: 2})
+	s, r := b.stream(0), b.stream(1)
+	out := b.zeroed(0, 4)
+	fork, err := b.d.EventCreate(0, false)
+	b.NoError(err)
+	join, err := b.d.EventCreate(1, false)
+	b.NoError(err)
+	good, bad := b.kernel(0, "store"), b.kernel(1, "store")
+	b.NoError(b.d.BeginCapture(0, s))
+	b.NoError(b.d.EventRecord(0, fork, s))
+	b.NoError(b.d.StreamWaitEvent(1, r, fork))
+	b.launch(1, r, bad, 1, 1, gpu.Ptr(0))
+	b.launch(1, r, bad, 1, 1, out) // would fault too, never runs
+	b.NoError(b.d.EventRecord(1, join, r))
+	b.NoError(b.d.StreamWaitEvent(0, s, join))
+	b.launch(0, s, good, 1, 1, out)
+	x := b.exec(s)
+	b.NoError(b.d.GraphLaunch(0, x, s))
+	b.wait(0, s)
+	b.Equal([]uint32{1}, b.words(0, s, out, 1))
+	f := b.faults(1, r)
+	b.Contains(f.Detail, "null pointer")
+	b.Same(f, b.d.GraphLaunch(0, x, s), "the graph needs a device that is lost")
+	b.wait(0, s)
 }
 
 // TestGraphOfUnloaded: a graph does not outlive the code it launches.
@@ -220,6 +285,7 @@ func TestCaptures(t *testing.T) {
 
 	// A graph launched into a capture becomes part of it.
 	b.NoError(b.d.BeginCapture(0, s))
+	b.NoError(b.d.Memset(0, s, p, 2, 4))
 	b.NoError(b.d.Memset(0, s, p, 1, 4))
 	inner := b.exec(s)
 	b.NoError(b.d.BeginCapture(0, s))

@@ -51,6 +51,7 @@ var tests = []struct {
 	{"event elapsed", testEventElapsed},
 	{"cross-stream order", testCrossStream},
 	{"destroy with work", testDestroyWithWork},
+	{"random order", testRandomOrder},
 	{"graph replay", testGraphReplay},
 	{"graph fork and join", testGraphForkJoin},
 	{"graph across devices", testGraphAcrossDevices},

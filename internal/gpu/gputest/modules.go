@@ -75,6 +75,17 @@ func testLaunchArgs(c *ctx) {
 	for i, w := range want {
 		c.Equal(w, binary.LittleEndian.Uint64(got[8*i:]), "parameter %d", i)
 	}
+
+	// The buffer is the caller's again once Launch has returned, whenever the kernel runs.
+	gate := c.host(64)
+	fill, poll := c.kernel(0, "fill"), c.kernel(0, "poll")
+	cfg := gpu.LaunchConfig{Grid: gpu.Dim3{X: 1, Y: 1, Z: 1}, Block: gpu.Dim3{X: 1, Y: 1, Z: 1}}
+	c.launch(0, s, poll, 1, 1, gate.Ptr, uint32(1), gate.Ptr+4, patience)
+	args := pack(out, uint32(1234), uint32(1))
+	c.NoError(c.d.Launch(0, s, fill, &cfg, args))
+	clear(args)
+	c.NoError(c.d.HostStore32(gate, 0, 1))
+	c.Equal([]uint32{1234}, c.getWords(0, s, out, 1))
 }
 
 func testLaunchShapes(c *ctx) {
