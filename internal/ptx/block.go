@@ -203,7 +203,7 @@ func (b *Block) Run(q Quantum) (State, error) {
 		if w == nil {
 			return b.idle(state)
 		}
-		if left <= 0 || polls > 2*runnable {
+		if left <= 0 || polls > runnable {
 			return Ready, nil
 		}
 		slice := min(left, maxSlice)

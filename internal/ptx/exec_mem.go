@@ -78,6 +78,9 @@ func (w *warp) access(o *op, mask uint32) *Fault {
 	end := hi + uint64(size)
 	switch {
 	case end < hi:
+	case sp == spGeneric && lo >= paramWindow && end <= paramWindow+uint64(len(w.b.launch.Params)) && o.code == opLoad:
+		w.move(o, mask, w.b.launch.Params, paramWindow, lo, hi)
+		return nil
 	case sp == spShared && end <= uint64(len(w.b.shared)):
 		w.move(o, mask, w.b.shared, 0, lo, hi)
 		return nil
@@ -186,15 +189,17 @@ func (w *warp) move(o *op, mask uint32, data []byte, base, lo, hi uint64) {
 		w.moveStrong(o, mask, data, base)
 	case o.code == opStore:
 		w.store(o, mask, data, base)
+	case lo == hi && mask&(mask-1) != 0:
+		w.broadcast(o, mask, data[lo-base:])
 	case o.size == 4 && o.kv == k32 && mask == ^uint32(0):
-		w.load32(o, data, base, lo, hi)
+		w.load32(o, data, base)
 	default:
 		w.load(o, mask, data, base)
 	}
 }
 
 // load32 loads 32-bit elements in all lanes.
-func (w *warp) load32(o *op, data []byte, base, lo, hi uint64) {
+func (w *warp) load32(o *op, data []byte, base uint64) {
 	ea := &w.ea
 	if o.nv == 4 && o.v[0] >= 0 && o.v[1] >= 0 && o.v[2] >= 0 && o.v[3] >= 0 {
 		d0, d1, d2, d3 := &w.r32[o.v[0]], &w.r32[o.v[1]], &w.r32[o.v[2]], &w.r32[o.v[3]]
@@ -418,12 +423,22 @@ func (w *warp) atomic(o *op, mask uint32, data []byte, base uint64) {
 	}
 }
 
-// loadParam broadcasts a parameter.
-func (w *warp) loadParam(o *op, mask uint32) {
+// loadParam reads a parameter at a fixed place.
+func (w *warp) loadParam(o *op, mask uint32) { w.broadcast(o, mask, w.b.launch.Params[o.imm:]) }
+
+// broadcast loads the same memory into all lanes of mask.
+func (w *warp) broadcast(o *op, mask uint32, p []byte) {
+	lane := bits.TrailingZeros32(mask) & 31
 	for k := range int(o.nv) {
-		v := loadBytes(w.b.launch.Params[o.imm+uint64(k)*uint64(o.size):], o.size)
-		for m := mask; m != 0; m &= m - 1 {
-			w.setElement(o, k, bits.TrailingZeros32(m), v)
+		r := o.v[k]
+		if r < 0 {
+			continue
+		}
+		w.setElement(o, k, lane, loadBytes(p[k*int(o.size):], o.size))
+		if o.kv == k64 {
+			w.fill64(r, mask, w.r64[r][lane])
+		} else {
+			w.fill32(r, mask, w.r32[r][lane])
 		}
 	}
 }

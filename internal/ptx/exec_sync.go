@@ -246,8 +246,28 @@ func (w *warp) scatter(o *op, mask, all uint32, val *[32]uint64) {
 	}
 }
 
+// fill32 and fill64 write one value to the lanes of mask.
 func (w *warp) fill32(r int32, mask, v uint32) {
 	d := &w.r32[r]
+	if mask|w.ghost == fullMask {
+		for i := range d {
+			d[i] = v
+		}
+		return
+	}
+	for m := mask; m != 0; m &= m - 1 {
+		d[bits.TrailingZeros32(m)] = v
+	}
+}
+
+func (w *warp) fill64(r int32, mask uint32, v uint64) {
+	d := &w.r64[r]
+	if mask|w.ghost == fullMask {
+		for i := range d {
+			d[i] = v
+		}
+		return
+	}
 	for m := mask; m != 0; m &= m - 1 {
 		d[bits.TrailingZeros32(m)] = v
 	}

@@ -57,7 +57,7 @@ type frag struct {
 // spinLimit turns, for asideSteps instructions of another. A turn that polls memory counts pollWeight.
 const (
 	spinLimit  = 4096
-	pollWeight = 64
+	pollWeight = 512
 	asideSteps = 1024
 )
 
@@ -166,24 +166,17 @@ func (w *warp) run(n int) (done int, polled bool, fault *Fault) {
 	if !ok {
 		return 0, false, nil
 	}
-	b, ops := w.b, w.ops
-	f := w.frags[w.cur]
-	since := 0   // done when the current fragment began
-	bounded := n // done at which a fragment let ahead must stop
-	account := func() {
-		b.steps += uint64(done - since)
-		b.threads += uint64(done-since) * uint64(bits.OnesCount32(f.mask))
-		since = done
-	}
+	ops := w.ops
+	pc, lanes := w.frags[w.cur].pc, w.frags[w.cur].mask
+	since, bounded := 0, n // done when the fragment began, and when it must stop if let ahead
 	for done < n {
-		if f.pc >= limit || done >= bounded {
-			account()
-			w.frags[w.cur] = f
+		if pc >= limit || done >= bounded {
+			w.leave(pc, done-since)
 			limit, _ = w.pick()
-			f, bounded = w.frags[w.cur], n
+			pc, lanes, since, bounded = w.frags[w.cur].pc, w.frags[w.cur].mask, done, n
 		}
-		o := &ops[f.pc]
-		mask := f.mask
+		o := &ops[pc]
+		mask := lanes
 		if o.guard >= 0 {
 			g := w.pr[o.guard]
 			if o.gneg {
@@ -191,93 +184,98 @@ func (w *warp) run(n int) (done int, polled bool, fault *Fault) {
 			}
 			mask &= g
 		}
+		if o.code < opFirstMem {
+			done++
+			pc++
+			if mask != 0 {
+				w.alu(o, mask)
+			}
+			continue
+		}
 		if o.code < opFirstFlow {
 			done++
-			f.pc++
-			switch {
-			case mask == 0:
-			case o.code < opFirstMem:
-				w.alu(o, mask)
-			default:
+			if mask != 0 {
 				if fault = w.access(o, mask); fault != nil {
-					account()
+					w.leave(pc, done-since)
 					return done, false, fault
 				}
 			}
+			pc++
 			continue
 		}
-		if o.code == opJump {
-			f.pc = o.target
-			continue
-		}
-		done++
-		if o.code == opBranch && (mask == 0 || mask == f.mask) {
+		if o.code == opJump || o.code == opBranch && (mask == 0 || mask == lanes) {
 			// The whole fragment goes one way.
-			from := f.pc
-			f.pc++
-			if mask != 0 {
-				f.pc = o.target
+			if o.code != opJump {
+				done++
 			}
-			if f.pc > from || mask == 0 {
+			from := pc
+			pc++
+			if mask != 0 {
+				pc = o.target
+			}
+			if pc > from {
 				continue
 			}
-			poll := w.polled != nil && w.strong
-			b.spin, b.spinner = o, w
-			if w.polled != nil {
-				b.spin = w.polled
+			poll, aside := w.turned(o)
+			if poll || aside {
+				w.leave(pc, done-since)
+				since = done
 			}
-			w.polled, w.strong = nil, false
-			if len(w.frags) > 1 {
-				f.spins++
-				if poll {
-					f.spins += pollWeight
-				}
-				if f.spins >= spinLimit {
-					account()
-					w.frags[w.cur] = f
-					if w.aside() {
-						f, limit, bounded = w.frags[w.cur], noLimit, done+asideSteps
-					} else {
-						f.spins = 0
-					}
-				}
-				if !poll || w.waiting() {
-					continue
-				}
+			if aside && w.aside() {
+				pc, lanes = w.frags[w.cur].pc, w.frags[w.cur].mask
+				limit, bounded = noLimit, done+asideSteps
+				continue
 			}
 			if poll {
-				account()
-				w.frags[w.cur] = f
 				return done, true, nil
 			}
 			continue
 		}
-		account()
-		w.frags[w.cur] = f
+		done++
+		w.leave(pc, done-since)
+		since = done
 		if fault = w.flow(o, mask); fault != nil {
 			return done, false, fault
-		}
-		if w.live == 0 {
-			return done, false, nil
 		}
 		if limit, ok = w.pick(); !ok {
 			return done, false, nil
 		}
-		f, bounded = w.frags[w.cur], n
+		pc, lanes, bounded = w.frags[w.cur].pc, w.frags[w.cur].mask, n
 	}
-	account()
-	w.frags[w.cur] = f
+	w.leave(pc, done-since)
 	return done, false, nil
 }
 
-// waiting tells whether a fragment other than the current one could run.
-func (w *warp) waiting() bool {
-	for i := range w.frags {
-		if i != w.cur && w.frags[i].state == fragReady {
-			return true
-		}
+// leave writes the current fragment's place back and counts the instructions it has executed.
+func (w *warp) leave(pc int32, count int) {
+	f := &w.frags[w.cur]
+	f.pc = pc
+	w.b.steps += uint64(count)
+	w.b.threads += uint64(count) * uint64(bits.OnesCount32(f.mask))
+}
+
+// turned notes that the current fragment went round a loop. poll: the turn watched memory that others
+// write. aside: it has gone round long enough while other lanes wait.
+func (w *warp) turned(o *op) (poll, aside bool) {
+	poll = w.polled != nil && w.strong
+	w.b.spin, w.b.spinner = o, w
+	if w.polled != nil {
+		w.b.spin = w.polled
 	}
-	return false
+	w.polled, w.strong = nil, false
+	if len(w.frags) == 1 {
+		return poll, false
+	}
+	f := &w.frags[w.cur]
+	f.spins++
+	if poll {
+		f.spins += pollWeight
+	}
+	if f.spins < spinLimit {
+		return poll, false
+	}
+	f.spins = 0
+	return poll, true
 }
 
 // split takes the lanes of mask out of the current fragment into a new one at pc.
