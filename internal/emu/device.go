@@ -20,8 +20,9 @@ const (
 	sharedPerSM        = 228 << 10
 	sharedPerBlock     = 227 << 10
 	sharedReserved     = 1 << 10 // of each resident block, by the system
-	totalMem           = 16 << 30
-	maxHostMem         = 16 << 30
+	// Less than a real device has: it all has to fit in the memory of one computer, which Go dies without.
+	totalMem   = 2 << 30
+	maxHostMem = 2 << 30
 )
 
 // device is one emulated GPU.
@@ -107,8 +108,8 @@ func (dev *device) release(i int, o *op) {
 	dev.cursor = i // it has room now: the next block need not search
 }
 
-// kernelFault turns the engine's fault into the seam's.
-func kernelFault(dev *device, o *op, err error) *gpu.FaultError {
+// kernelFault turns the engine's fault into the seam's. steps is how many warp instructions the block executed.
+func kernelFault(dev *device, o *op, err error, steps uint64) *gpu.FaultError {
 	out := &gpu.FaultError{Kind: gpu.ErrLaunchFailed, Device: dev.ordinal, Kernel: o.fn.name}
 	var f *ptx.Fault
 	if !errors.As(err, &f) {
@@ -126,10 +127,12 @@ func kernelFault(dev *device, o *op, err error) *gpu.FaultError {
 		out.Detail = "trap instruction"
 	case ptx.Deadlock:
 		out.Kind = gpu.ErrDeadlock
-		out.Detail = fmt.Sprintf("it waits for what never happens, or needs a StepBudget above %d warp instructions a block", o.launch.StepLimit)
 	}
 	if f.Err != nil {
 		out.Detail = f.Err.Error()
+	}
+	if f.Kind == ptx.Deadlock && steps >= o.launch.StepLimit {
+		out.Detail += "; it waits for what never happens, or needs a StepBudget above that"
 	}
 	return out
 }

@@ -63,6 +63,7 @@ func TestDeadlock(t *testing.T) {
 	b.Equal(63, f.Line)
 	b.Equal("ld.acquire.sys.u32 %r3, [%d1];", f.Text)
 	b.Equal(0, f.Device)
+	b.Equal("20000 warp instructions and no end; it waits for what never happens, or needs a StepBudget above that", f.Detail)
 	_, err := b.d.MemAlloc(0, 4)
 	b.Same(f, err)
 

@@ -104,7 +104,7 @@ func (d *driver) step() int {
 	after, _ := u.blk.b.Counts()
 	switch {
 	case err != nil:
-		d.fault(u.op.dev, kernelFault(u.op.dev, u.op, err))
+		d.fault(u.op.dev, kernelFault(u.op.dev, u.op, err, after))
 	case state == ptx.Sleeping:
 		s.remove(i)
 		s.asleep = append(s.asleep, u)
@@ -166,7 +166,7 @@ func (d *driver) dispatch(dev *device) {
 			d.sched.placing = uint32(i)
 			b, err := ptx.NewBlock(&o.launch, id)
 			if err != nil {
-				d.fault(dev, kernelFault(dev, o, err))
+				d.fault(dev, kernelFault(dev, o, err, 0))
 				return
 			}
 			d.sched.ready = append(d.sched.ready, unit{op: o, blk: &block{op: o, b: b, sm: i}})
