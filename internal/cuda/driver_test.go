@@ -145,6 +145,7 @@ func TestCapture(t *testing.T) {
 	_, err = d.EndCapture(0, r.s)
 	r.ErrorIs(err, gpu.ErrCapture, "nothing begun")
 
+	r.NoError(d.Memset(0, r.s, p, 0, 8))
 	r.NoError(d.BeginCapture(0, r.s))
 	r.ErrorIs(d.BeginCapture(0, r.s), gpu.ErrCapture, "begun already")
 	store(r.s, 1)
