@@ -166,11 +166,7 @@ func (w *warp) alu(o *op, mask uint32) {
 	case opHalfF32:
 		a := &w.r32[o.a]
 		for i := range d32 {
-			v := halfBits(a[i])
-			if v&0x7fffffff > 0x7f800000 {
-				v = 0x7fffffff
-			}
-			d32[i] = v
+			d32[i] = halfToF32(a[i])
 		}
 	case opBrainF32:
 		a := &w.r32[o.a]
@@ -475,7 +471,25 @@ func (w *warp) logic3(o *op, d *[32]uint32) {
 	}
 }
 
+// unpack splits a register. Whole warps of the usual shapes have loops of their own.
 func (w *warp) unpack(o *op, mask uint32) {
+	whole := mask|w.ghost == fullMask && o.v[0] >= 0 && o.v[1] >= 0
+	switch {
+	case whole && o.code == opUnpack32:
+		a, d0, d1 := &w.r32[o.a], &w.r32[o.v[0]], &w.r32[o.v[1]]
+		for i := range a {
+			v := a[i]
+			d0[i], d1[i] = v&0xffff, v>>16
+		}
+		return
+	case whole && o.code == opUnpack64:
+		a, d0, d1 := &w.r64[o.a], &w.r32[o.v[0]], &w.r32[o.v[1]]
+		for i := range a {
+			v := a[i]
+			d0[i], d1[i] = uint32(v), uint32(v>>32)
+		}
+		return
+	}
 	w.operand(0, o.ka, o.a)
 	width := uint(16)
 	if o.code == opUnpack64 {

@@ -168,6 +168,19 @@ func halfBits(h uint32) uint32 {
 	return sign | 0x7f800000 | em&0x3ff<<13
 }
 
+// halfToF32 is cvt.f32.f16: halfBits with the GPU's one NaN. Scaling by 2^112 moves the exponent, and
+// normalises subnormals, without a branch; only what was all ones needs another look.
+func halfToF32(h uint32) uint32 {
+	v := math.Float32bits(math.Float32frombits(h&0x7fff<<13) * 0x1p112)
+	if h&0x7c00 == 0x7c00 {
+		v = 0x7f800000
+		if h&0x3ff != 0 {
+			return 0x7fffffff
+		}
+	}
+	return v | h&0x8000<<16
+}
+
 // halfRound rounds f32 bits to f16, to nearest even.
 func halfRound(u uint32) uint32 {
 	sign, m := u>>16&0x8000, u&0x7fffffff
