@@ -119,7 +119,7 @@ func measureGraph(b *testing.B, g *Group, size uint64, replays int) (wrong int, 
 			defer func() { require.NoError(b, (*e).Close()) }()
 		}
 	}
-	hold := newGate(b, g.rt, 400*time.Microsecond)
+	hold := newGate(b, g.rt, 4*time.Millisecond)
 	for i := range replays + 3 {
 		hold.shut(b)
 		for p := range g.World() {

@@ -100,6 +100,13 @@ FL_DEVICE Packed load16(u64 a) {
                  : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3]) : "l"(a) : "memory");
     return v;
 }
+// load16 if p, otherwise zero: no branch, so that loads around it are in flight together.
+FL_DEVICE Packed load16_if(bool p, u64 a) {
+    Packed v = {};
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %5, 0;\n\t@p ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n\t}"
+                 : "+r"(v.w[0]), "+r"(v.w[1]), "+r"(v.w[2]), "+r"(v.w[3]) : "l"(a), "r"((u32)p) : "memory");
+    return v;
+}
 FL_DEVICE void store16(u64 a, const Packed& v) {
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
                  :: "l"(a), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3]) : "memory");
@@ -119,20 +126,19 @@ FL_DEVICE void store2(u64 a, u16 v) { asm volatile("st.global.u16 [%0], %1;" :: 
 
 // ---- Strong accesses ----
 
-// signal publishes what this thread, and every thread of its block ahead of the barrier before it, wrote.
-// Pairs with poll on the same word. .sys because the reader is on another device.
-FL_DEVICE void signal(u64 slot, u32 epoch) {
-    asm volatile("st.release.sys.global.u32 [%0], %1;" :: "l"(slot), "r"(epoch) : "memory");
-}
-// poll reads a flag that signal writes; what the signaller published is then visible to this thread, and
-// after a barrier to its block.
+// A flag is posted by fence_release, then store_relaxed_sys: the pair is a release pattern, and publishes
+// what this thread, and every thread of its block ahead of the barrier before it, wrote. Pairs with poll on the
+// same word. One fence serves any number of flags; st.release would pay for one with each, and the hardware's
+// system-scope fences are the dearest part of a call. .sys because the reader is on another device.
+FL_DEVICE void fence_release() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+// poll reads a flag; what its poster published is then visible to this thread, and after a barrier to its block.
 FL_DEVICE u32 poll(u64 slot) {
     u32 v;
     asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(slot) : "memory");
     return v;
 }
-// Words that order nothing: the abort word, the poison mark, the epoch. Relaxed, so that concurrent
-// access is no race; .sys for the host's word, .gpu for a rank's own.
+// Words that by themselves order nothing: flags behind their fence, the abort word, the poison mark, the epoch.
+// Relaxed, so that concurrent access is no race; .sys for other devices and the host, .gpu for a rank's own.
 FL_DEVICE u32 load_relaxed_sys(u64 a) {
     u32 v;
     asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(a) : "memory");
@@ -181,6 +187,12 @@ FL_DEVICE u32 warp_ballot(bool p) {
 FL_DEVICE void wait_for_stream() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// An assembler moves arithmetic below the wait, where it costs time, unless something above needs the result.
+FL_DEVICE void needed_before_wait(u64 address) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.eq.u64 p, %0, 0;\n\t@p trap;\n\t}" :: "l"(address) : "memory");
 #endif
 }
 FL_DEVICE void release_stream() {
@@ -243,13 +255,16 @@ FL_DEVICE bool wait_slot(const Comm& c, u64 slot, u32 epoch, u32* seen, u32* cod
     }
 }
 
-// arrive posts `epoch` for this block to every peer. Call from the whole first warp of the block, after a
-// barrier; lane r posts to rank r. peer_pad: the pad of rank `lane`.
-FL_DEVICE void arrive(const Comm& c, u64 peer_pad, u32 kind, u32 epoch) {
-    const u32 lane = thread() & 31;
-    // Release: everything this block wrote (or, for SLOT_END, read) ahead of the barrier comes before it.
-    // Pairs with the poll in the peer's wait.
-    if (lane < c.world && lane != c.rank) signal(peer_pad + slot_offset(kind, block(), c.rank), epoch);
+// arrive posts `epoch` for this block to every peer. Call from one thread of the block, after a barrier. pad:
+// the table of all ranks' pads, in kernel parameters. N: the world size, or 0 for c.world.
+template <u32 N>
+FL_DEVICE void arrive(const Comm& c, Pad* const* pad, u32 kind, u32 epoch) {
+    // Release: everything this block wrote (or, for SLOT_END, read) ahead of the barrier comes before the
+    // flags. Pairs with the poll in the peer's wait.
+    fence_release();
+    const u32 slot = slot_offset(kind, block(), c.rank);
+    for (u32 r = 0; r < (N != 0 ? N : c.world); r++)
+        if (r != c.rank) store_relaxed_sys(global(pad[r]) + slot, epoch);
 }
 
 // report fills in the rank's record, unless an earlier failure has: the poison mark elects one warp.
@@ -287,15 +302,17 @@ FL_DEVICE bool wait(const Comm& c, u64 my_pad, u32 kind, u32 epoch) {
     return true;
 }
 
-// refresh: see REFRESH. Call from the whole first warp; `first_end` is the first block
-// index whose end slot this call does not use itself.
-FL_DEVICE void refresh(const Comm& c, u64 peer_pad, u32 epoch, u32 first_end) {
-    const u32 lane = thread() & 31;
-    if (epoch % REFRESH != 0 || lane >= c.world || lane == c.rank) return;
-    for (u32 j = block() + blocks(); j < MAX_BLOCKS; j += blocks())
-        signal(peer_pad + slot_offset(SLOT_START, j, c.rank), epoch);
-    for (u32 j = first_end; j < MAX_BLOCKS; j += blocks())
-        signal(peer_pad + slot_offset(SLOT_END, j, c.rank), epoch);
+// refresh: see REFRESH. Call from the thread that called arrive, whose fence serves these flags too; `first_end` is
+// the first block index whose end slot this call does not use itself.
+FL_DEVICE void refresh(const Comm& c, Pad* const* pad, u32 epoch, u32 first_end) {
+    if (epoch % REFRESH != 0) return;
+    for (u32 r = 0; r < c.world; r++) {
+        if (r == c.rank) continue;
+        for (u32 j = block() + blocks(); j < MAX_BLOCKS; j += blocks())
+            store_relaxed_sys(global(pad[r]) + slot_offset(SLOT_START, j, c.rank), epoch);
+        for (u32 j = first_end; j < MAX_BLOCKS; j += blocks())
+            store_relaxed_sys(global(pad[r]) + slot_offset(SLOT_END, j, c.rank), epoch);
+    }
 }
 
 }  // namespace fl

@@ -8,7 +8,7 @@
 // registered, so peers read them where they are; exchange start flags, read, add, write, exchange end flags.
 //
 // Synchronisation, between block b of one rank and block b of each other:
-//   start: st.release.sys after the block's barrier; ld.acquire.sys, then a warp or block barrier. Orders the staging
+//   start: after the block's barrier one thread's fence.acq_rel.sys and st.relaxed.sys; ld.acquire.sys, then a barrier. Orders the staging
 //     stores (or, in place, the stores of earlier kernels) before the peers' loads. .sys: the peer is
 //     another device.
 //   end (in place only): the same pair in slots of its own. Orders this block's loads before the peer's
@@ -57,7 +57,7 @@ FL_DEVICE void oneshot_pull(const AllReduceArgs& a) {
     const bool aligned = (in + body) % 16 == 0;
     // In a staging half the body starts on a 16-byte boundary, whatever the head.
     const u64 shift = staged ? (0 - body) % 16 : 0;
-    const u64 my_pad = global(a.pad[c.rank]), peer_pad = global(a.pad[thread() % MAX_RANKS]);
+    const u64 my_pad = global(a.pad[c.rank]);
     // Parameters come from memory at their first use: have them before the wait for the peers, not after.
     Peers<N != 0 ? N : 1> peer = {};
     if constexpr (N != 0)
@@ -66,11 +66,13 @@ FL_DEVICE void oneshot_pull(const AllReduceArgs& a) {
     // A small call lets the next one in as early as possible. In a large one its blocks, which can only wait,
     // would take room and bandwidth from those that work.
     const bool early = s.body < EARLY_PACKS;
+    const u64 first_in = in + body + 16 * first;
+    const bool first_here = staged && aligned && first < s.body;
+    needed_before_wait(first_here ? first_in : c.control);
     wait_for_stream();
     if (early) release_stream();
     // The first pack, the epoch and the poison mark are on their way together.
-    Packed x = {};
-    if (staged && first < s.body) x = load_packed<T>(in + body + 16 * first, aligned);
+    Packed x = load16_if(first_here, first_in);
     const u32 epoch = begin(c);
     bool failed = poisoned(c);
     const u64 half = shift + (staged && (epoch & 1) ? a.half : 0);
@@ -78,7 +80,7 @@ FL_DEVICE void oneshot_pull(const AllReduceArgs& a) {
     if (staged) {
         const u64 stage = global(a.stage) + half;
         for (u64 v = first; v < s.body; v += stride) {
-            if (v != first) x = load_packed<T>(in + body + 16 * v, aligned);
+            if (v != first || !aligned) x = load_packed<T>(in + body + 16 * v, aligned);
             store16(stage + body + 16 * v, x);
         }
         if (block() == 0 && thread() < s.singles) {
@@ -89,9 +91,11 @@ FL_DEVICE void oneshot_pull(const AllReduceArgs& a) {
 
     sync_block();  // the block's staging is complete, and every thread has its epoch
     if (first_warp && !failed) {
-        arrive(c, peer_pad, SLOT_START, epoch);
+        if (thread() == 0) {
+            arrive<N>(c, a.pad, SLOT_START, epoch);
+            refresh(c, a.pad, epoch, staged ? block() : block() + blocks());
+        }
         failed = !wait(c, my_pad, SLOT_START, epoch);
-        refresh(c, peer_pad, epoch, staged ? block() : block() + blocks());
     }
     if (thread() / 32 == threads() / 32 - 1) commit(c, epoch);
     if (sync_block_or(failed)) return;  // nothing has been written to out
@@ -107,7 +111,7 @@ FL_DEVICE void oneshot_pull(const AllReduceArgs& a) {
     if (staged) return;
     sync_block();  // every load of the block is behind this, and so before the release in arrive
     if (!first_warp) return;
-    arrive(c, peer_pad, SLOT_END, epoch);
+    if (thread() == 0) arrive<N>(c, a.pad, SLOT_END, epoch);
     wait(c, my_pad, SLOT_END, epoch);
 }
 
