@@ -37,7 +37,8 @@ func instKernel(text, guard string) string {
 	b.WriteString("mov.b16 d16, 0x5555; mov.b32 d32, 0x55555555; mov.b64 d64, 0x5555555555555555; mov.pred dp, 0;\n")
 	b.WriteString("and.b32 %r1, %r0, 1; setp.eq.s32 %p, %r1, 0;\n")
 	fmt.Fprintf(&b, "\t%s %s;\n", guard, text)
-	switch operand := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" ,|", r) })[1]; operand {
+	dest := strings.FieldsFunc(text+" none", func(r rune) bool { return strings.ContainsRune(" ,|", r) })[1]
+	switch dest {
 	case "dp":
 		b.WriteString("selp.b64 d64, 1, 0, dp;\n")
 	case "d16":

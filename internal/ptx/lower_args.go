@@ -85,6 +85,12 @@ func (b *builder) srcWide(o *operand, t typ) (int32, kind) {
 	return b.read(o, t, true), k
 }
 
+// wider tells whether o is a register wider than t.
+func (b *builder) wider(o *operand, t typ) bool {
+	y, ok := b.register(o)
+	return ok && y.typ.size() > t.size()
+}
+
 // register looks o up as a register.
 func (b *builder) register(o *operand) (symbol, bool) {
 	if o.kind != argName || o.suffix != "" || o.off != 0 {

@@ -120,14 +120,11 @@ func lowerRoot(of func(floatOp) scalar) func(*builder) {
 	return func(b *builder) {
 		t := b.typ(tF32, tF64)
 		o := newFloatOp(t)
-		if b.has("approx") {
+		if t == tF32 && b.has("approx") {
 			o.ftz = b.has("ftz")
 		} else {
-			o.mode = b.round(t, true)
+			o.mode = b.round(t, true) // .approx.ftz.f64 keeps 20 bits only: nothing to be exact about
 			o.ftz = b.ftz(t)
-		}
-		if t == tF64 && o.ftz {
-			b.fail("`%s.approx.ftz.f64` is not supported", b.in.name)
 		}
 		b.float(opScalar, t, of(o), 1)
 	}
@@ -139,8 +136,17 @@ func lowerApprox(fn func(float64) float64, allowed ...typ) func(*builder) {
 		t := b.typ(allowed...)
 		b.needMod("approx")
 		o := newFloatOp(t)
-		o.ftz = b.has("ftz")
-		if t != tF32 && t != tF64 {
+		brain := t == tBF16 || t == tBF16x2
+		if b.in.name != "tanh" {
+			o.ftz = b.has("ftz")
+			if brain && !o.ftz {
+				b.fail("`ex2%v` needs .ftz", t)
+			}
+		}
+		switch {
+		case brain:
+			b.require(90, 78, b.in.name+t.String())
+		case t != tF32 && t != tF64 || b.in.name == "tanh":
 			b.require(75, 70, b.in.name+t.String())
 		}
 		if t == tF64 && o.ftz {
@@ -215,8 +221,11 @@ func lowerCvt(b *builder) {
 	}
 	b.cvtRounding(&c)
 	b.cvtTarget(&c)
-	if c.sat && pair {
-		b.fail("`.sat` does not go with pairs")
+	if c.sat && (pair || c.to == tBF16 || c.keepsRange()) {
+		b.fail("`.sat` does not go with this `cvt`")
+	}
+	if pair && c.mode != roundNearest && c.mode != roundZero {
+		b.fail("`cvt%v` rounds to nearest or to zero only", c.to)
 	}
 	if c.relu && (c.from != tF32 || c.to.size() == 4 && !pair || c.to.size() == 8 || !c.to.float() || c.sat) {
 		b.fail("`.relu` does not go with this `cvt`")
@@ -235,6 +244,9 @@ func lowerCvt(b *builder) {
 	b.nargs(2)
 	a, ka := b.srcWide(&b.in.args[1], c.from)
 	d, dt := b.writeWide(&b.in.args[0], c.to)
+	if brain := c.to == tBF16 || c.from == tBF16; brain && (ka != c.from.kind() || b.wider(&b.in.args[1], c.from) || dt.size() != c.to.size()) {
+		b.fail("`cvt` of .bf16 needs registers of the exact width")
+	}
 	o := op{code: opScalar, fn: c.scalar(), kd: dt.kind(), d: d, ka: ka, a: a}
 	if dt.size() > c.to.size() && c.to.signed() {
 		fn, to, m := o.fn, c.to, dt.mask()
@@ -243,6 +255,11 @@ func lowerCvt(b *builder) {
 		o.code = fast
 	}
 	b.emit(o)
+}
+
+// keepsRange is true of integer conversions that cannot overflow.
+func (c *conversion) keepsRange() bool {
+	return !c.to.float() && !c.from.float() && intMin(c.from) >= intMin(c.to) && intMax(c.from) <= intMax(c.to)
 }
 
 // cvtRounding checks that the rounding modifier is there when needed and only then.

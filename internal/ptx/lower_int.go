@@ -64,7 +64,7 @@ func lowerSubc(b *builder) { lowerCarry(b, b.typ(ints32...), true, true, b.has("
 
 // lowerCarry is add and sub with carry in or out. The carry flag is a predicate of its own.
 func lowerCarry(b *builder, t typ, sub, in, out bool) {
-	if t.size() < 4 {
+	if t.size() < 4 || t.packed() {
 		b.fail("carry needs 32 or 64 bits")
 	}
 	m := t.mask()
@@ -412,7 +412,7 @@ func lowerSelp(b *builder) {
 
 func lowerSlct(b *builder) {
 	ct := b.typ(tS32, tF32)
-	ftz := b.has("ftz")
+	ftz := ct == tF32 && b.has("ftz")
 	t := b.typ(append([]typ{tB16, tB32, tB64, tF32, tF64}, ints...)...)
 	b.alu(opScalar, func(x, y, c uint64) uint64 {
 		if ct == tF32 {

@@ -2,7 +2,7 @@ package ptx
 
 import "strings"
 
-var memTypes = []typ{tB8, tU8, tS8, tB16, tU16, tS16, tB32, tU32, tS32, tB64, tU64, tS64, tF16, tBF16, tF32, tF64, tF16x2, tBF16x2}
+var memTypes = []typ{tB8, tU8, tS8, tB16, tU16, tS16, tB32, tU32, tS32, tB64, tU64, tS64, tF32, tF64}
 
 var scopes = map[string]uint8{"cta": scopeCTA, "cluster": scopeCluster, "gpu": scopeGPU, "sys": scopeSys}
 
@@ -54,16 +54,22 @@ func (b *builder) stateSpace(allowed ...space) space {
 	return spGeneric
 }
 
-// hints takes the cache hints, which change nothing that a program can observe.
-func (b *builder) hints(ops ...string) {
+// noPolicy refuses cache policies, which come from createpolicy.
+func (b *builder) noPolicy() {
 	if b.has("L2::cache_hint") {
 		b.fail("cache policies are not supported")
 	}
-	if len(ops) > 0 {
-		b.take(ops...)
-	}
+}
+
+// hints takes the cache hints of loads and stores, which change nothing that a program can observe.
+func (b *builder) hints(load bool, ops ...string) {
+	b.noPolicy()
+	b.take(ops...)
 	if m := b.take("L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last", "L1::no_allocate"); m != "" {
 		b.require(70, 74, "."+m)
+	}
+	if !load {
+		return
 	}
 	if m := b.take("L2::64B", "L2::128B", "L2::256B"); m != "" {
 		b.require(75, 74, "."+m)
@@ -84,6 +90,9 @@ func (b *builder) place(o *op, arg *operand) {
 	if y, ok := b.register(base); ok {
 		if k := y.typ; k == tPred || k.size() < 4 || k.float() {
 			b.fail("register `%s` is %v, an address needs 32 or 64 bits", base.name, y.typ)
+		}
+		if y.typ.size() == 4 && o.space != spShared && o.space != spLocal {
+			b.fail("register `%s` is %v, an address in .%v needs 64 bits", base.name, y.typ, o.space)
 		}
 		o.ka, o.a = y.typ.kind(), y.reg
 		if o.space == spParam {
@@ -174,7 +183,7 @@ func lowerLd(b *builder) {
 	if o.sem != semWeak && (o.space == spParam || o.space == spConst || o.space == spLocal && o.sem != semVolatile) {
 		b.fail("`.%v` loads are always weak", o.space)
 	}
-	b.hints("ca", "cg", "cs", "lu", "cv")
+	b.hints(true, "ca", "cg", "cs", "lu", "cv")
 	b.load(&o, t)
 }
 
@@ -216,7 +225,7 @@ func lowerSt(b *builder) {
 	if o.sem != semWeak && (o.space == spParam || o.space == spLocal && o.sem != semVolatile) {
 		b.fail("`.%v` stores are always weak", o.space)
 	}
-	b.hints("wb", "cg", "cs", "wt")
+	b.hints(false, "wb", "cg", "cs", "wt")
 	b.vector(&o, t)
 	b.nargs(2)
 	b.place(&o, &b.in.args[0])
@@ -267,7 +276,7 @@ func lowerAtomic(b *builder, returns bool) {
 	if !returns && (o.sub == atomExch || o.sub == atomCas) {
 		b.fail("`red` has no .%s", name)
 	}
-	b.hints()
+	b.noPolicy()
 	noftz := b.has("noftz")
 	if noftz != (name == "add" && t.size() <= 4 && t.float() && t != tF32) {
 		b.fail("`.noftz` belongs to .add of 16-bit floats, and is required there")

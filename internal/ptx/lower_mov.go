@@ -3,7 +3,7 @@ package ptx
 import "strings"
 
 func lowerMov(b *builder) {
-	t := b.typ(append([]typ{tPred, tB16, tB32, tB64, tF16, tBF16, tF16x2, tBF16x2, tF32, tF64}, ints...)...)
+	t := b.typ(append([]typ{tPred, tB16, tB32, tB64, tF32, tF64}, ints...)...)
 	b.nargs(2)
 	switch {
 	case b.in.args[0].kind == argVec:
@@ -36,7 +36,7 @@ func lowerMov(b *builder) {
 // halvesOf gives the element type and codes for moves between one register and several.
 func (b *builder) parts(t typ, n int) (elem typ, pack, unpack opcode) {
 	switch {
-	case t.float() || t == tPred:
+	case !t.bits():
 	case t.size() == 4 && n == 2:
 		return tB16, opPack32, opUnpack32
 	case t.size() == 8 && n == 2:

@@ -346,10 +346,9 @@ func (p *parser) attributes(s *Signature) {
 		case "pragma":
 			p.skipStatement()
 		default:
-			if p.loose {
-				continue // numbers and names after it are passed below
+			if !p.loose { // else the numbers and names after it are passed below
+				p.fail(t, "unknown directive `%v`", t)
 			}
-			p.fail(t, "unknown directive `%v`", t)
 		}
 		for p.loose && !p.tok.is("{") && !p.tok.is(";") && p.tok.kind != tokDot && p.tok.kind != tokEOF {
 			p.next()
