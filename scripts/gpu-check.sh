@@ -13,6 +13,7 @@ calls=${CALLS:-1000000}
 
 build() {
 	set -e
+	rm -rf $bin
 	mkdir -p $bin
 	export CGO_CFLAGS="${CGO_CFLAGS:--Wno-deprecated-declarations}"
 	for p in $packages; do
