@@ -25,7 +25,7 @@ func onBackends(t *testing.T, test func(t *testing.T, rt *Runtime)) {
 				if os.Getenv("REQUIRE_GPU") == "1" {
 					t.Fatal(err)
 				}
-				t.Skip("no GPU here: ", err)
+				t.Skipf("no GPU here: %v", err)
 			}
 			require.NoError(t, err)
 			test(t, rt)
