@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fenceline/fenceline/internal/gpu"
 	"github.com/fenceline/fenceline/internal/ptx"
 )
 
@@ -37,6 +38,8 @@ func TestManifest(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, mod.SM, info.SM)
 			require.Equal(t, mod.PTX, info.Version)
+			_, known := gpu.DriverForPTX(mod.PTX)
+			require.True(t, known)
 			require.Len(t, mod.Entries, len(info.Entries))
 			for i, sig := range info.Entries {
 				e := mod.Entries[i]
@@ -114,14 +117,6 @@ func TestFind(t *testing.T) {
 	}
 	_, err := Find("nonesuch", 90, 13000)
 	require.ErrorContains(t, err, "there is no such kernel")
-}
-
-func TestDriverFor(t *testing.T) {
-	// Release notes of the PTX ISA: version and the CUDA release that brought it.
-	for ptx, want := range map[int]int{63: 11000, 70: 11000, 71: 11010, 78: 11080, 80: 12000, 83: 12030, 85: 12050,
-		86: 12070, 87: 12080, 88: 12090, 90: 13000, 91: 13010} {
-		require.Equal(t, want, DriverFor(ptx), "PTX %d", ptx)
-	}
 }
 
 func TestSourceHashFollowsIncludes(t *testing.T) {

@@ -122,25 +122,6 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
-func TestPTXVersions(t *testing.T) {
-	for i, row := range ptxDrivers {
-		need, known := driverFor(row.ptx)
-		require.True(t, known)
-		require.Equal(t, row.driver, need)
-		require.Equal(t, row.ptx, newestPTX(row.driver))
-		if i > 0 {
-			require.Greater(t, row.ptx, ptxDrivers[i-1].ptx)
-			require.Greater(t, row.driver, ptxDrivers[i-1].driver)
-		}
-	}
-	need, known := driverFor(32)
-	require.True(t, known)
-	require.Equal(t, 9000, need, "old PTX runs on every driver in use")
-	_, known = driverFor(ptxDrivers[len(ptxDrivers)-1].ptx + 1)
-	require.False(t, known)
-	require.Equal(t, "12.2", cudaVersion(12020))
-}
-
 func TestLoadAll(t *testing.T) {
 	rt, f := openFake(t, 3)
 	ms, err := rt.LoadAll([]int{2, 0, 2}, "args.ptx", []byte(argsPTX))

@@ -73,7 +73,7 @@ type function struct {
 }
 
 func (d *driver) Info() gpu.DriverInfo {
-	detail := fmt.Sprintf("%s, CUDA %s", d.path, cudaVersion(d.version))
+	detail := fmt.Sprintf("%s, CUDA %s", d.path, gpu.CUDAVersion(d.version))
 	if n := d.handlers.Load(); n > 0 {
 		detail += fmt.Sprintf(", SA_ONSTACK given back to %d signal handlers", n)
 	}

@@ -65,7 +65,7 @@ func checkLibrary(lib *C.fl_lib, path string) error {
 		}
 		if v < minDriver {
 			return openError(gpu.ErrDriverTooOld, 0, "", fmt.Sprintf("%s is a driver for CUDA %s; CUDA %s or newer is needed (driver branch R470): update it",
-				path, cudaVersion(int(v)), cudaVersion(minDriver)))
+				path, gpu.CUDAVersion(int(v)), gpu.CUDAVersion(minDriver)))
 		}
 	}
 	var names []string

@@ -19,30 +19,6 @@ type ptxHeader struct {
 	sm      int    // 90
 }
 
-// cudaForPTX maps the PTX ISA version (×10) to the first CUDA driver version that loads it, from the release
-// history in the PTX ISA manual.
-var cudaForPTX = map[int]int{
-	10: 1000, 11: 1010, 12: 2000, 13: 2010, 14: 2020, 15: 2020, 20: 3000, 21: 3010, 22: 3020, 23: 4000,
-	30: 4010, 31: 5000, 32: 5050, 40: 6000, 41: 6050, 42: 7000, 43: 7050,
-	50: 8000, 60: 9000, 61: 9010, 62: 9020, 63: 10000, 64: 10010, 65: 10020,
-	70: 11000, 71: 11010, 72: 11020, 73: 11030, 74: 11040, 75: 11050, 76: 11060, 77: 11070, 78: 11080,
-	80: 12000, 81: 12010, 82: 12020, 83: 12030, 84: 12040, 85: 12050, 86: 12070, 87: 12080, 88: 12090,
-	90: 13000, 91: 13010, 92: 13020,
-}
-
-// driverForPTX is the CUDA driver version that PTX of this ISA version needs. An unknown version refuses
-// nothing by itself: the driver decides.
-func driverForPTX(version int) (driver int, known bool) {
-	driver, known = cudaForPTX[version]
-	return driver, known
-}
-
-// cudaVersion renders 12080 as "12.8".
-func cudaVersion(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
-
-// ptxVersion renders 87 as "8.7".
-func ptxVersion(v int) string { return fmt.Sprintf("%d.%d", v/10, v%10) }
-
 var (
 	reVersion = regexp.MustCompile(`^\.version\s+(\d+)\.(\d)(\s|$)`)
 	reHeader  = regexp.MustCompile(`^\.version\s+(\d+)\.(\d)\s+\.target\s+(sm_(\d+)[af]?)\b`)
@@ -132,7 +108,7 @@ func checkPTX(dev int, name string, ptx []byte, driver, sm int) error {
 	if err != nil {
 		return refuse(gpu.ErrInvalidPTX, "%v", err)
 	}
-	if need, known := driverForPTX(h.version); known && need > driver {
+	if need, known := gpu.DriverForPTX(h.version); known && need > driver {
 		return refuse(gpu.ErrDriverTooOld, "%s", tooNew(ptx, driver))
 	}
 	if h.sm > sm {
@@ -149,11 +125,11 @@ func tooNew(ptx []byte, driver int) string {
 		return "its PTX version is newer than the driver: update the driver"
 	}
 	wants := "a newer driver"
-	if need, known := driverForPTX(h.version); known {
-		wants = "a driver for CUDA " + cudaVersion(need) + " or newer"
+	if need, known := gpu.DriverForPTX(h.version); known {
+		wants = "a driver for CUDA " + gpu.CUDAVersion(need) + " or newer"
 	}
 	return fmt.Sprintf("PTX %s needs %s, this one is for CUDA %s: update the driver, or build the PTX for an older ISA",
-		ptxVersion(h.version), wants, cudaVersion(driver))
+		gpu.PTXVersion(h.version), wants, gpu.CUDAVersion(driver))
 }
 
 var reLogLine = regexp.MustCompile(`line (\d+)`)

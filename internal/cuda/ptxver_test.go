@@ -53,16 +53,6 @@ func FuzzReadHeader(f *testing.F) {
 	})
 }
 
-func TestDriverForPTX(t *testing.T) {
-	for ptx, want := range map[int]int{70: 11000, 78: 11080, 80: 12000, 85: 12050, 86: 12070, 87: 12080, 88: 12090, 90: 13000, 65: 10020} {
-		got, known := driverForPTX(ptx)
-		require.True(t, known)
-		require.Equal(t, want, got, "PTX %s", ptxVersion(ptx))
-	}
-	_, known := driverForPTX(150)
-	require.False(t, known, "a version from the future is the driver's to judge")
-}
-
 func TestExplainLog(t *testing.T) {
 	ptx := []byte("one\n  two \nthree")
 	require.Equal(t, "k.ptx:2 in `two`: ptxas line 2; bad", explainLog("k.ptx", ptx, "ptxas line 2;\n  bad\n\x00\x00"))

@@ -38,9 +38,6 @@ func (f *function) maxThreads() int {
 	return maxThreadsPerBlock
 }
 
-// newestPTX is the newest PTX ISA, ×10, that a driver of this version compiles. CUDA 13.x came with PTX 9.x.
-func newestPTX(driver int) int { return (driver/1000-4)*10 + driver%1000/10 }
-
 func (d *driver) ModuleLoad(dev int, name string, text []byte) (gpu.Module, error) {
 	const op = "ModuleLoad"
 	d.lock()
@@ -77,7 +74,7 @@ func (d *driver) parse(op string, v *device, name string, text []byte) (*ptx.Mod
 	if err != nil {
 		return nil, fail(op, v.ordinal, gpu.ErrInvalidPTX, "%v", err)
 	}
-	if newest := newestPTX(driverVersion); info.Version > newest {
+	if newest := gpu.NewestPTX(driverVersion); info.Version > newest {
 		return nil, fail(op, v.ordinal, gpu.ErrDriverTooOld, "%s is PTX %d.%d, this driver (CUDA %d.%d) reads PTX up to %d.%d; build it with an older .version, or update the driver",
 			name, info.Version/10, info.Version%10, driverVersion/1000, driverVersion%1000/10, newest/10, newest%10)
 	}
