@@ -335,7 +335,7 @@ func aligned(p []byte, size uint8) bool {
 }
 
 func loadAtomic(p []byte, size uint8) uint64 {
-	_ = p[size-1]
+	p = p[:size] // checks the bounds without touching the memory
 	switch {
 	case !aligned(p, size) || size < 4:
 		return loadBytes(p, size)
@@ -354,7 +354,7 @@ func loadAtomic(p []byte, size uint8) uint64 {
 }
 
 func storeAtomic(p []byte, size uint8, v uint64) {
-	_ = p[size-1]
+	p = p[:size] // checks the bounds without touching the memory
 	switch {
 	case !aligned(p, size) || size < 4:
 		storeBytes(p, size, v)

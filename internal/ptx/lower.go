@@ -1,7 +1,6 @@
 package ptx
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 )
@@ -84,10 +83,10 @@ func (s *scope) lookup(name string) (symbol, bool) {
 		if y, ok := s.names[name]; ok && y.kind != symRange {
 			return y, true
 		}
-		// The stem of a range may itself end in digits: try every split.
-		for cut := len(stem); cut < len(name); cut++ {
+		// The stem of a range may itself end in digits: try every split that leaves a sane index.
+		for cut := max(len(stem), len(name)-7); cut < len(name); cut++ {
 			y, ok := s.names[rangeKey(name[:cut])]
-			if !ok || len(name)-cut > 7 || name[cut] == '0' && len(name)-cut > 1 {
+			if !ok || name[cut] == '0' && len(name)-cut > 1 {
 				continue
 			}
 			if i, err := strconv.Atoi(name[cut:]); err == nil && int32(i) < y.count {
@@ -127,7 +126,7 @@ func (lo *lowering) moduleVar(m *Module, v *variable) {
 func alignUp(n, align int) int { return (n + align - 1) / align * align }
 
 func (lo *lowering) failAt(line, pos int, format string, args ...any) {
-	panic(&Error{File: lo.name, Line: line, Text: lineText(lo.text, pos), Msg: fmt.Sprintf(format, args...)})
+	panic(&Error{File: lo.name, Line: line, Text: lineText(lo.text, pos), Msg: message(format, args)})
 }
 
 // constant is a register that holds one value in all lanes.
@@ -201,6 +200,13 @@ func (b *builder) finish() {
 	b.k.tables = b.tables
 	b.k.Local = alignUp(b.locals, 8)
 	b.k.dynamic = b.dyn
+	vectors := 0
+	for k := range b.k.n {
+		vectors += int(b.k.n[k]) + len(b.consts[k])
+	}
+	if vectors > maxVectors {
+		b.fail("`%s` needs %d registers and constants at once, at most %d are supported", b.k.Sig.Name, vectors, maxVectors)
+	}
 	for _, c := range b.consts[k64] {
 		b.k.globals = max(b.k.globals, int(c.global)+1)
 	}
@@ -243,8 +249,9 @@ func (b *builder) localVar(v *variable) symbol {
 }
 
 const (
-	maxLocal  = 512 << 10 // bytes per thread, as on hardware
-	maxShared = 1 << 20   // bytes per block: beyond every device
+	maxVectors = 1 << 16   // registers and constants of one kernel
+	maxLocal   = 512 << 10 // bytes per thread, as on hardware
+	maxShared  = 1 << 20   // bytes per block: beyond every device
 )
 
 // body lowers the statements of one scope: first the declarations and labels that are used before

@@ -60,7 +60,16 @@ func catch(err *error) {
 }
 
 func (p *parser) fail(t token, format string, args ...any) {
-	panic(&Error{File: p.name, Line: t.line, Text: lineText(p.src, t.pos), Msg: fmt.Sprintf(format, args...)})
+	panic(&Error{File: p.name, Line: t.line, Text: lineText(p.src, t.pos), Msg: message(format, args)})
+}
+
+// message formats, and cuts what a hostile name makes too long.
+func message(format string, args []any) string {
+	s := fmt.Sprintf(format, args...)
+	if len(s) > 300 {
+		s = strings.ToValidUTF8(s[:300], "") + "…"
+	}
+	return s
 }
 
 func (p *parser) want(s string) token {

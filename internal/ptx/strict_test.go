@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -306,10 +307,63 @@ func refusedByPtxas(t *testing.T, path string, texts []string) (bad []string) {
 	return bad
 }
 
+// Text that is made to be expensive is refused, or read, in little time.
+func TestHostileText(t *testing.T) {
+	rep := strings.Repeat
+	numbered := func(n int, format string) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, format, i, i+1)
+		}
+		return b.String()
+	}
+	for name, src := range map[string]string{
+		"negations":          entry("@" + rep("!", 1e6) + "%p1 ret;"),
+		"braces":             entry(rep("{", 1e6)),
+		"nested operands":    entry("mov.b32 %r1, " + rep("{", 1e6)),
+		"parentheses":        entry("call " + rep("(", 1e6)),
+		"signs":              entry("mov.u32 %r1, " + rep("-", 1e6) + "1;"),
+		"digits":             entry("mov.u32 %r1, " + rep("1", 1e6) + ";"),
+		"digits in a name":   entry("mov.u32 %r1, %r" + rep("1", 1e6) + ";"),
+		"modifiers":          entry("add" + rep(".rn", 3e5) + ".f32 %f1, %f1, %f1;"),
+		"doubling calls":     header + ".func f0() { ret; }\n" + numbered(40, ".func f%[2]d() { call f%[1]d; call f%[1]d; ret; }\n") + ".entry k() { call f40; }",
+		"deep calls":         header + ".func f0() { ret; }\n" + numbered(5000, ".func f%[2]d() { call f%[1]d; ret; }\n") + ".entry k() { call f5000; }",
+		"labels and tables":  entry(numbered(3000, "L%[1]d: T%[1]d: .branchtargets "+strings.TrimSuffix(numbered(2000, "L%[1]d,"), ",")+"; brx.idx %%r1, T%[1]d;\n")),
+		"many registers":     entry(".reg .b32 %x<1000000>, %y<1000000>, %z<1000000>;" + numbered(200000, "add.u32 %%x%[1]d, %%y%[1]d, %%z%[2]d;\n")),
+		"too many registers": entry(rep("{ .reg .b32 %x<1000000>;", 90) + rep("}", 90)),
+		"loops in loops":     entry(numbered(3000, "L%[1]d: ") + numbered(3000, "@%%p1 bra L%[1]d;\n")),
+		"crossing loops":     entry(numbered(3000, "L%[1]d: @%%p1 bra M%[1]d;\n") + numbered(3000, "M%[1]d: @%%p1 bra L%[1]d;\n")),
+		"live everywhere":    entry(".reg .b32 %x<60000>;" + numbered(60000, "mov.u32 %%x%[1]d, %[1]d;\n") + "L: @%p1 bra L;" + numbered(60000, "st.global.u32 [%%rd0], %%x%[1]d;\n")),
+		"unclosed comment":   header + rep("/*", 1e6),
+		"unclosed string":    header + rep("\"", 1e6),
+		"initialisers":       header + ".global .u8 x[10000000] = {" + rep("1,", 1e6) + "1};",
+		"variables":          header + numbered(1000, ".global .b8 x%[1]d[1000000] = {1};\n"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			start := time.Now()
+			_, err := Parse("h.ptx", []byte(src))
+			_, err2 := Signatures("h.ptx", []byte(src))
+			took := time.Since(start)
+			t.Logf("%v: %.100v; %.100v", took, err, err2)
+			require.Less(t, took, 20*time.Second)
+			if err != nil {
+				var e *Error
+				require.ErrorAs(t, err, &e)
+				require.Less(t, len(e.Error()), 1000)
+			}
+		})
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	for _, name := range ptxFiles(f) {
 		if src, err := os.ReadFile(name); err == nil {
 			f.Add(src[:min(len(src), 6000)])
+		}
+	}
+	for i, tt := range append(append([]instTest{}, instTests...), floatTests...) {
+		if i%5 == 0 {
+			f.Add([]byte(entry("{ .reg .b16 a16, b16, c16, e16, d16; .reg .b32 a32, b32, c32, e32, d32; .reg .b64 a64, b64, c64, e64, d64; .reg .pred ap, bp, cp, dp; @%p1 " + tt.text + "; }")))
 		}
 	}
 	f.Add([]byte(entry(perThread + "@%p1 bra L; L: ld.global.v4.u32 {%r1,%r2,%r3,%r4}, [%rd0]; {.reg .b32 x; add.u32 x, 1, 2;}")))
