@@ -120,14 +120,27 @@ func lowerRoot(of func(floatOp) scalar) func(*builder) {
 	return func(b *builder) {
 		t := b.typ(tF32, tF64)
 		o := newFloatOp(t)
+		if t == tF64 && b.in.name == "rcp" && b.coarse(func(x float64) float64 { return 1 / x }) {
+			return
+		}
 		if t == tF32 && b.has("approx") {
 			o.ftz = b.has("ftz")
 		} else {
-			o.mode = b.round(t, true) // .approx.ftz.f64 keeps 20 bits only: nothing to be exact about
+			o.mode = b.round(t, true)
 			o.ftz = b.ftz(t)
 		}
 		b.float(opScalar, t, of(o), 1)
 	}
+}
+
+// coarse lowers .approx.ftz.f64 if that is what is asked for.
+func (b *builder) coarse(fn func(float64) float64) bool {
+	if !b.has("approx") {
+		return false
+	}
+	b.needMod("ftz")
+	b.alu(opScalar, coarse(fn), tF64, tF64)
+	return true
 }
 
 // lowerApprox is an approximate function: as good as float64 arithmetic makes it.
@@ -150,7 +163,8 @@ func lowerApprox(fn func(float64) float64, allowed ...typ) func(*builder) {
 			b.require(75, 70, b.in.name+t.String())
 		}
 		if t == tF64 && o.ftz {
-			b.fail("`%s.approx.ftz.f64` is not supported", b.in.name)
+			b.alu(opScalar, coarse(fn), t, t)
+			return
 		}
 		b.float(opScalar, t, o.unary(fn), 1)
 	}

@@ -144,3 +144,7 @@ func refRound(dtype string) func(float32) uint32 {
 		return f.round(x, big.ToNearestEven)
 	}
 }
+
+func refRoundFloat(f refFormat, x float64) uint32 {
+	return f.round(new(big.Float).SetFloat64(x), big.ToNearestEven)
+}

@@ -169,6 +169,24 @@ func (o floatOp) unary(fn func(float64) float64) scalar {
 	return func(a, _, _ uint64) uint64 { return o.out(fn(o.in(a))) }
 }
 
+// coarse is the .approx.ftz.f64 form, which reads and gives the upper 32 bits of a double only.
+func coarse(fn func(float64) float64) scalar {
+	const upper = uint64(0xffffffff00000000)
+	return func(a, _, _ uint64) uint64 {
+		if fmtF64.isNaN(a) {
+			return fmtF64.nan & upper
+		}
+		r := math.Float64bits(fn(math.Float64frombits(fmtF64.flush(a & upper))))
+		if fmtF64.isNaN(r) {
+			return fmtF64.nan & upper
+		}
+		if r&^fmtF64.sign < fmtF64.inf {
+			r += 1 << 31
+		}
+		return fmtF64.flush(r & upper)
+	}
+}
+
 // neg and abs change the sign bit only. A NaN becomes the type's NaN.
 func (o floatOp) neg() scalar {
 	return o.signOp(func(a uint64) uint64 { return a ^ o.f.sign })
