@@ -4,10 +4,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"unsafe"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -547,4 +549,26 @@ func TestHostWrites(t *testing.T) {
 	<-done
 	require.EqualValues(t, 7, mem.u32(1))
 	require.EqualValues(t, 100+32*3, mem.u32(2))
+}
+
+// Kernels may run on many goroutines at once, and memory kept for the next block starts out zeroed.
+func TestConcurrentBlocks(t *testing.T) {
+	k := parse(t, entry(perThread+`
+		.shared .b32 s; .local .b32 v;
+		ld.shared.u32 %r2, [s]; ld.local.u32 %r3, [v]; add.u32 %r2, %r2, %r3; add.u32 %r2, %r2, %r20;
+		bar.sync 0;
+		st.global.u32 [%rd1], %r2; st.shared.u32 [s], 5; st.local.u32 [v], 6; mov.u32 %r20, 9;`))
+	var wg sync.WaitGroup
+	for g := range uint64(8) {
+		wg.Go(func() {
+			for range 50 {
+				mem := newFlat(1024)
+				mem.set32(3, 77)
+				_, _, err := run(t, k, mem, runOpts{block: [3]uint32{64, 1, 1}, seed: g})
+				assert.NoError(t, err)
+				assert.Equal(t, make([]byte, 256), mem.data[:256])
+			}
+		})
+	}
+	wg.Wait()
 }

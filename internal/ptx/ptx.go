@@ -9,6 +9,21 @@
 // as vectors of lanes, with divergence and reconvergence. The caller owns memory (through
 // Memory), the grid and the order in which blocks run; the package owns what the
 // instructions mean, bit for bit.
+//
+// What the PTX reference leaves open, or what cannot be had here:
+//
+//   - Integer division and remainder by zero give all ones, as the code does that NVIDIA's assembler puts in.
+//   - NaN results are 0x7fffffff (f32) and 0x7fff (f16, bf16); f64 keeps the payload of its first NaN operand.
+//     cvt.f32.bf16 is a shift and keeps payloads.
+//   - .approx functions are rounded from a float64, so closer than hardware's. Directed rounding is for f32 only.
+//   - Shared memory has generic addresses from 1<<56, local memory from 2<<56, kernel parameters from 3<<56.
+//     Addresses below 1<<56 are the caller's. Constant memory is part of global memory.
+//   - Every .func is inlined: no recursion, no indirect calls.
+//   - Lanes that have parted meet again as early as the code allows. A side that goes round a loop while
+//     others wait is made to stand aside now and then, so lanes may wait for one another.
+//   - Memory is sequentially consistent and fences do nothing: the order of blocks is all that varies. Volatile,
+//     relaxed, acquire, release and atomic accesses of 4 and 8 bytes are atomic towards sync/atomic in the host.
+//   - %clock counts the block's warp instructions, at the grain of a scheduling slice.
 package ptx
 
 import "fmt"
