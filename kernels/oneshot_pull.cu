@@ -8,9 +8,9 @@
 // registered, so peers read them where they are; exchange start flags, read, add, write, exchange end flags.
 //
 // Synchronisation, between block b of one rank and block b of each other:
-//   start: after the block's barrier one thread's fence.acq_rel.sys and st.relaxed.sys; ld.acquire.sys, then a barrier. Orders the staging
-//     stores (or, in place, the stores of earlier kernels) before the peers' loads. .sys: the peer is
-//     another device.
+//   start: fence.acq_rel.sys and st.relaxed.sys by one thread after the block's barrier; ld.acquire.sys by one
+//     lane per peer, then a barrier. Orders the staging stores (or, in place, the stores of earlier kernels)
+//     before the peers' loads. .sys: the peer is another device.
 //   end (in place only): the same pair in slots of its own. Orders this block's loads before the peer's
 //     kernel ends, so that the peer may overwrite its input.
 //   Staged calls need no end flag. The half written in call k is written again in call k+2. Rank A's call
@@ -19,9 +19,13 @@
 //     One block is enough for this, so grids may differ from call to call.
 //   Dependent launch keeps that argument: nothing is read, written or posted before wait_for_stream.
 //
-// Requirements: registered inputs are 16-byte aligned at element `head`; all ranks launch the same count, head, grid and mode; all blocks of all ranks are resident
-// together; out is in or does not overlap it, and in in-place mode out overlaps no rank's input; half holds
-// 16 + count elements; blocks <= MAX_BLOCKS; threads a multiple of 32, at least 32.
+//   After a failed wait the rank is poisoned and stages nothing more: it has not heard of its peers' progress,
+//     and one of them may still be reading what an earlier, good call staged.
+//
+// Requirements: all ranks launch the same count, head, grid and mode; all blocks of all ranks are resident
+// together; out is in or does not overlap it, and in in-place mode out overlaps no rank's input; registered inputs
+// are 16-byte aligned at element `head`; half holds 16 bytes and count elements; blocks <= MAX_BLOCKS; threads a
+// multiple of 32, at least 32.
 #include "reduce.cuh"
 
 namespace fl {
@@ -77,7 +81,7 @@ FL_DEVICE void oneshot_pull(const AllReduceArgs& a) {
     bool failed = poisoned(c);
     const u64 half = shift + (staged && (epoch & 1) ? a.half : 0);
 
-    if (staged) {
+    if (staged && !failed) {
         const u64 stage = global(a.stage) + half;
         for (u64 v = first; v < s.body; v += stride) {
             if (v != first || !aligned) x = load_packed<T>(in + body + 16 * v, aligned);
