@@ -84,6 +84,9 @@ func (b *builder) place(o *op, arg *operand) {
 	base := &arg.sub[0]
 	o.imm = uint64(arg.off)
 	if base.kind == argInt {
+		if o.space != spLocal {
+			b.fail("constant addresses are for .local only")
+		}
 		o.imm = base.val
 		return
 	}
