@@ -58,6 +58,9 @@ type DeviceInfo struct {
 	SharedPerBlock     int      `json:"shared_per_block"`
 	TotalMem           uint64   `json:"total_mem"`
 	CanMapHost         bool     `json:"can_map_host"`
+	// Known to the emulator only: on a real machine NVML has them.
+	MIG  bool `json:"mig,omitempty"`  // a MIG instance; false may mean unknown
+	NUMA *int `json:"numa,omitempty"` // host NUMA node nearest to the device; nil when unknown
 }
 
 // SM is the compute capability as PTX targets write it: 90 for sm_90.
@@ -68,6 +71,9 @@ type P2PInfo struct {
 	Access        bool `json:"access"`
 	NativeAtomics bool `json:"native_atomics"`
 	PerfRank      int  `json:"perf_rank"` // lower is faster, 0 is best
+	// Link is the path in nvidia-smi's words: NV#, PIX, PXB, PHB, NODE or SYS. Empty when unknown: on a
+	// real machine NVML has it.
+	Link string `json:"link,omitempty"`
 }
 
 // MemKind says where an address points.
