@@ -229,7 +229,7 @@ func (b *Block) Run(q Quantum) (State, error) {
 	}
 }
 
-// choose picks a warp that can run. Without one, state says what the block is: Done, Sleeping, or
+// choose picks a warp that can run. Without one, state says what the block is: Done, Sleeping, Stalled, or
 // Ready for a block in which nothing will ever move.
 func (b *Block) choose(q Quantum) (w *warp, runnable int, state State) {
 	n := len(b.warps)
@@ -243,7 +243,7 @@ func (b *Block) choose(q Quantum) (w *warp, runnable int, state State) {
 		if c.live == 0 {
 			continue
 		}
-		ready, sleeping := c.ready()
+		ready, sleeping, stalled := c.ready()
 		switch {
 		case ready:
 			runnable++
@@ -253,6 +253,8 @@ func (b *Block) choose(q Quantum) (w *warp, runnable int, state State) {
 			}
 		case sleeping:
 			state = Sleeping
+		case stalled && state != Sleeping:
+			state = Stalled
 		case state == Done:
 			state = Ready
 		}
@@ -269,8 +271,8 @@ func (b *Block) idle(state State) (State, error) {
 			b.mem, b.warps, b.shared = nil, nil, nil
 		}
 		return Done, nil
-	case Sleeping:
-		return Sleeping, nil
+	case Sleeping, Stalled:
+		return state, nil
 	}
 	for i := range b.warps {
 		w := &b.warps[i]

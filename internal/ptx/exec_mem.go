@@ -12,6 +12,7 @@ const segCount = 16
 type segEntry struct {
 	base, end uint64
 	data      []byte
+	route     Route
 	write     bool // resolved for writing
 }
 
@@ -31,7 +32,7 @@ func (b *Block) segment(lo uint64, size int, write bool) (*segEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := segEntry{base: seg.Base, end: seg.Base + uint64(len(seg.Data)), data: seg.Data, write: write}
+	e := segEntry{base: seg.Base, end: seg.Base + uint64(len(seg.Data)), data: seg.Data, route: seg.Route, write: write}
 	if lo < e.base || end > e.end {
 		return nil, fmt.Errorf("memory resolved to [%#x, %#x), which does not hold the access", e.base, e.end)
 	}
@@ -85,6 +86,9 @@ func (w *warp) access(o *op, mask uint32) *Fault {
 	case sp == spGlobal || sp == spConst:
 		seg, err := w.b.segment(lo, size, o.code != opLoad)
 		if err == nil && end <= seg.end {
+			if seg.route != (Route{}) {
+				return w.misrouted(o, mask, seg)
+			}
 			w.move(o, mask, seg.data, seg.base, lo, hi)
 			return nil
 		}
@@ -133,17 +137,25 @@ func (w *warp) addresses(o *op, mask uint32) (lo, hi, low uint64) {
 func (w *warp) scattered(o *op, sp space, mask uint32, size int) *Fault {
 	for m := mask; m != 0; m &= m - 1 {
 		i := bits.TrailingZeros32(m)
-		data, base, err := w.place(sp, w.ea[i], size, i, o.code != opLoad)
+		s, err := w.place(sp, w.ea[i], size, i, o.code != opLoad)
 		if err != nil {
 			return w.fault(BadAddress, 1<<i, o, w.ea[i], size, err)
 		}
-		w.move(o, 1<<i, data, base, w.ea[i], w.ea[i])
+		if s.route != (Route{}) {
+			if f := w.misrouted(o, 1<<i, &s); f != nil {
+				return f
+			}
+			continue
+		}
+		w.move(o, 1<<i, s.data, s.base, w.ea[i], w.ea[i])
 	}
 	return nil
 }
 
 // place finds the memory of one lane's access. The address keeps its meaning: data[addr-base] is the first byte.
-func (w *warp) place(sp space, addr uint64, size, lane int, write bool) (data []byte, base uint64, err error) {
+func (w *warp) place(sp space, addr uint64, size, lane int, write bool) (segEntry, error) {
+	var data []byte
+	var base uint64
 	if sp == spGeneric {
 		switch addr >> windowShift {
 		case 1:
@@ -163,19 +175,19 @@ func (w *warp) place(sp space, addr uint64, size, lane int, write bool) (data []
 	case spParam:
 		data = w.b.launch.Params
 		if write {
-			return nil, 0, fmt.Errorf("kernel parameters are read-only")
+			return segEntry{}, fmt.Errorf("kernel parameters are read-only")
 		}
 	default:
 		seg, err := w.b.segment(addr, size, write)
 		if err != nil {
-			return nil, 0, err
+			return segEntry{}, err
 		}
-		return seg.data, seg.base, nil
+		return *seg, nil
 	}
 	if off := addr - base; off > uint64(len(data)) || uint64(size) > uint64(len(data))-off {
-		return nil, 0, fmt.Errorf("outside the %d bytes of .%v memory", len(data), sp)
+		return segEntry{}, fmt.Errorf("outside the %d bytes of .%v memory", len(data), sp)
 	}
-	return data, base, nil
+	return segEntry{base: base, data: data}, nil
 }
 
 // move transfers between registers and data, which holds all the accesses.

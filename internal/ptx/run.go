@@ -17,9 +17,29 @@ type Memory interface {
 
 // Segment is contiguous memory that starts at address Base.
 type Segment struct {
-	Base uint64
-	Data []byte
+	Base  uint64
+	Data  []byte
+	Route Route // of accesses on their way there
 }
+
+// Route says what becomes of accesses to a segment. The zero value is a good route: all of them arrive. The
+// others are those of machines whose peer access is broken.
+type Route struct {
+	Loads  Outcome // Arrives, Stalls, Ones or Zeroes
+	Stores Outcome // Arrives, Stalls or Vanishes
+}
+
+// Outcome is what becomes of an access. An atomic is a load and a store: it stalls when either does; its result
+// is that of the load, and memory changes when the store arrives.
+type Outcome uint8
+
+const (
+	Arrives  Outcome = iota // it does what it should
+	Stalls                  // it never completes, and the threads that issued it never go on
+	Ones                    // a load gives ones in every bit
+	Zeroes                  // a load gives zero
+	Vanishes                // a store is lost, without a word
+)
 
 // Global is a module-scope .global or .const variable, for which the caller provides memory.
 type Global struct {
@@ -52,6 +72,7 @@ const (
 	Ready    State = iota // quantum used up; run it again
 	Sleeping              // every unfinished warp is in nanosleep; run it again later
 	Done                  // all threads exited
+	Stalled               // an access that never completes holds the block up: running it again changes nothing
 )
 
 // Fault is a run-time failure at one thread of a block. The caller adds device and kernel.

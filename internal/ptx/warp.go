@@ -40,6 +40,7 @@ const (
 	fragSleep           // until wake
 	fragBar             // at barrier bar
 	fragSync            // at a warp-level collective, pc still on it
+	fragStall           // at an access that never completes
 )
 
 // frag is a set of lanes at one place.
@@ -61,8 +62,9 @@ const (
 	asideSteps = 1024
 )
 
-// ready tells whether some fragment can run, else whether one sleeps. Sleepers whose time has come wake up.
-func (w *warp) ready() (ready, sleeping bool) {
+// ready tells whether some fragment can run, else whether one sleeps or, failing that, is held up for ever.
+// Sleepers whose time has come wake up.
+func (w *warp) ready() (ready, sleeping, stalled bool) {
 	now := uint64(0)
 	for i := range w.frags {
 		f := &w.frags[i]
@@ -76,11 +78,14 @@ func (w *warp) ready() (ready, sleeping bool) {
 				sleeping = true
 			}
 		}
-		if f.state == fragReady {
+		switch f.state {
+		case fragReady:
 			ready = true
+		case fragStall:
+			stalled = true
 		}
 	}
-	return ready, sleeping
+	return ready, sleeping, stalled
 }
 
 // pick makes the ready fragment that is furthest behind current, joined by those at the same place,
@@ -197,7 +202,16 @@ func (w *warp) run(n int) (done int, polled bool, fault *Fault) {
 			if mask != 0 {
 				if fault = w.access(o, mask); fault != nil {
 					w.leave(pc, done-since)
-					return done, false, fault
+					if fault != unanswered {
+						return done, false, fault
+					}
+					w.frags[w.cur].state, w.frags[w.cur].at = fragStall, o
+					since = done
+					if limit, ok = w.pick(); !ok {
+						return done, false, nil
+					}
+					pc, lanes, bounded = w.frags[w.cur].pc, w.frags[w.cur].mask, n
+					continue
 				}
 			}
 			pc++
