@@ -15,7 +15,7 @@ func (d *driver) Memset(dev int, h gpu.Stream, p gpu.Ptr, value byte, n uint64) 
 	if n == 0 {
 		return nil
 	}
-	if err := d.reachable(op, s.dev, p, n, true); err != nil {
+	if err := d.reachable(op, s.dev, p, n); err != nil {
 		return err
 	}
 	o := d.newOp(opMemset, s.dev)
@@ -34,10 +34,10 @@ func (d *driver) Copy(dev int, h gpu.Stream, dst, src gpu.Ptr, n uint64) error {
 	if n == 0 {
 		return nil
 	}
-	if err := d.reachable(op, s.dev, dst, n, true); err != nil {
+	if err := d.reachable(op, s.dev, dst, n); err != nil {
 		return err
 	}
-	if err := d.reachable(op, s.dev, src, n, false); err != nil {
+	if err := d.reachable(op, s.dev, src, n); err != nil {
 		return err
 	}
 	o := d.newOp(opCopy, s.dev)
@@ -89,12 +89,12 @@ func (d *driver) whole(op string, dev int, p gpu.Ptr, n uint64) (*area, error) {
 }
 
 // reachable is whole, for memory that the device itself must reach.
-func (d *driver) reachable(op string, dev *device, p gpu.Ptr, n uint64, write bool) error {
+func (d *driver) reachable(op string, dev *device, p gpu.Ptr, n uint64) error {
 	a, err := d.whole(op, dev.ordinal, p, n)
 	if err != nil || a.owner == hostOwner || a.owner == dev.ordinal {
 		return err
 	}
-	if err := dev.view.reach(a.owner, a, write); err != nil {
+	if err := dev.view.reach(a.owner, a); err != nil {
 		return fail(op, dev.ordinal, gpu.ErrPeerAccess, "%v; or use CopyPeer, which needs none", err)
 	}
 	return nil
@@ -123,7 +123,7 @@ func (d *driver) copyGo(op string, dev int, h gpu.Stream, kind opKind, p gpu.Ptr
 		return nil
 	}
 	n := uint64(len(mem))
-	if err := d.reachable(op, s.dev, p, n, kind == opIn); err != nil {
+	if err := d.reachable(op, s.dev, p, n); err != nil {
 		return err
 	}
 	o := d.newOp(kind, s.dev)

@@ -9,17 +9,8 @@ import (
 	"github.com/fenceline/fenceline/internal/ptx"
 )
 
-// Every device looks like an H100-class GPU. Residency limits are those of compute capability 9.0 in the
-// CUDA programming guide's table of technical specifications.
 const (
-	smMajor, smMinor   = 9, 0
-	numSMs             = 132
-	maxThreadsPerSM    = 2048
-	maxBlocksPerSM     = 32
-	maxThreadsPerBlock = 1024
-	sharedPerSM        = 228 << 10
-	sharedPerBlock     = 227 << 10
-	sharedReserved     = 1 << 10 // of each resident block, by the system
+	maxThreadsPerBlock = 1024 // on every device, as the CUDA programming guide has it
 	// Less than a real device has: it all has to fit in the memory of one computer, which Go dies without.
 	totalMem   = 2 << 30
 	maxHostMem = 2 << 30
@@ -31,7 +22,8 @@ type device struct {
 	info    gpu.DeviceInfo
 	mem     *space
 	view    *view
-	links   []link // to each other device
+	arch    arch
+	links   []Link // to each device
 	peers   []bool // whether access to it is enabled
 	fault   error  // sticky; a *gpu.FaultError
 	sms     []sm
@@ -45,39 +37,51 @@ type sm struct {
 	shared          int
 }
 
-func newDevice(d *driver, ordinal, n int) *device {
-	uuid := sha256.Sum256(fmt.Appendf(nil, "fenceline emulated device %s/%d", d.machine.name, ordinal))
+func newDevice(d *driver, ordinal int) *device {
+	m := d.machine
+	uuid := sha256.Sum256(fmt.Appendf(nil, "fenceline emulated device %s/%d", m.Name, ordinal))
 	// Version and variant of RFC 9562, so that it reads as a UUID everywhere.
 	uuid[6] = uuid[6]&0x0f | 0x80
 	uuid[8] = uuid[8]&0x3f | 0x80
+	spec := m.Devices[ordinal]
+	if spec.SM == 0 {
+		spec.SM = defaultSM
+	}
+	if spec.PCI == "" {
+		spec.PCI = fmt.Sprintf("0000:%02x:00.0", 0x10+ordinal)
+	}
+	a := archs[spec.SM]
+	if spec.SMs > 0 {
+		a.sms = spec.SMs
+	}
 	dev := &device{
 		ordinal: ordinal,
+		arch:    a,
 		info: gpu.DeviceInfo{
-			Ordinal: ordinal, Name: fmt.Sprintf("Emulated GPU (%s)", d.machine.name), UUID: [16]byte(uuid[:16]),
-			PCI: fmt.Sprintf("0000:%02x:00.0", 0x10+ordinal), Major: smMajor, Minor: smMinor, SMs: numSMs,
-			MaxThreadsPerSM: maxThreadsPerSM, MaxThreadsPerBlock: maxThreadsPerBlock, SharedPerBlock: sharedPerBlock,
-			TotalMem: totalMem, CanMapHost: true,
+			Ordinal: ordinal, Name: fmt.Sprintf("Emulated GPU (%s)", m.Name), UUID: [16]byte(uuid[:16]),
+			PCI: spec.PCI, Major: spec.SM / 10, Minor: spec.SM % 10, SMs: a.sms,
+			MaxThreadsPerSM: a.threadsPerSM, MaxThreadsPerBlock: maxThreadsPerBlock, SharedPerBlock: a.sharedPerBlock,
+			TotalMem: totalMem, CanMapHost: true, MIG: spec.MIG, NUMA: spec.NUMA,
 		},
 		mem:   newSpace(ordinal, totalMem),
-		links: make([]link, n),
-		peers: make([]bool, n),
-		sms:   make([]sm, numSMs),
-	}
-	for to := range n {
-		if to != ordinal {
-			dev.links[to] = d.machine.link(ordinal, to)
-		}
+		links: m.Links[ordinal],
+		peers: make([]bool, len(m.Devices)),
+		sms:   make([]sm, a.sms),
 	}
 	dev.view = &view{d: d, dev: dev}
 	return dev
 }
 
-// blocksPerSM is how many blocks of this shape fit on an SM at once.
-func blocksPerSM(threads, shared int) int {
-	if threads > maxThreadsPerBlock || shared > sharedPerBlock {
+// residentBlocks is how many blocks of this shape fit on an SM at once.
+func (a *arch) residentBlocks(threads, shared int) int {
+	if threads > maxThreadsPerBlock || shared > a.sharedPerBlock {
 		return 0
 	}
-	return min(maxBlocksPerSM, maxThreadsPerSM/warpThreads(threads), sharedPerSM/(shared+sharedReserved))
+	n := min(a.blocksPerSM, a.threadsPerSM/warpThreads(threads))
+	if room := shared + a.sharedReserved; room > 0 {
+		n = min(n, a.sharedPerSM/room)
+	}
+	return n
 }
 
 // warpThreads rounds up to whole warps, which is what a block occupies.
@@ -85,11 +89,12 @@ func warpThreads(threads int) int { return max(32, (threads+31)&^31) }
 
 // claim takes room for one block of the kernel on some SM, breadth first as the hardware's distributor.
 func (dev *device) claim(o *op) (int, bool) {
+	a := &dev.arch
 	for range dev.sms {
 		i := dev.cursor
 		dev.cursor = (dev.cursor + 1) % len(dev.sms)
 		s := &dev.sms[i]
-		if s.blocks < maxBlocksPerSM && s.threads+o.threads <= maxThreadsPerSM && s.shared+o.shared <= sharedPerSM {
+		if s.blocks < a.blocksPerSM && s.threads+o.threads <= a.threadsPerSM && s.shared+o.shared <= a.sharedPerSM {
 			s.blocks++
 			s.threads += o.threads
 			s.shared += o.shared

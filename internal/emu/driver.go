@@ -15,7 +15,7 @@ import (
 // emulated kernels touch.
 type driver struct {
 	cfg     Config
-	machine machine
+	machine *Machine
 	devices []*device
 	host    *space
 	epoch   time.Time // with a monotonic reading; the clock counts from it
@@ -42,7 +42,7 @@ type driver struct {
 	sched scheduler
 }
 
-func newDriver(cfg Config, m machine) *driver {
+func newDriver(cfg Config, m *Machine) *driver {
 	d := &driver{
 		cfg: cfg, machine: m, epoch: time.Now(), host: newSpace(hostOwner, maxHostMem), generation: 1,
 		streams: map[gpu.Stream]*stream{}, events: map[gpu.Event]*event{}, modules: map[gpu.Module]*module{},
@@ -53,7 +53,7 @@ func newDriver(cfg Config, m machine) *driver {
 	d.sched.clock = d.clock
 	d.sched.smid = func([3]uint32) uint32 { return d.sched.placing }
 	for i := range cfg.Devices {
-		d.devices = append(d.devices, newDevice(d, i, cfg.Devices))
+		d.devices = append(d.devices, newDevice(d, i))
 	}
 	return d
 }
@@ -105,7 +105,7 @@ func (d *driver) healthy(op string, dev int) (*device, error) {
 
 func (d *driver) Info() gpu.DriverInfo {
 	return gpu.DriverInfo{Name: "emu", Emulated: true, Version: driverVersion,
-		Detail: fmt.Sprintf("emulated machine %q (%s), %d devices, seed %d", d.machine.name, d.machine.description, len(d.devices), d.cfg.Seed)}
+		Detail: fmt.Sprintf("emulated machine %q (%s), %d devices, seed %d", d.machine.Name, d.machine.Description, len(d.devices), d.cfg.Seed)}
 }
 
 func (d *driver) DeviceCount() int { return len(d.devices) }
@@ -128,7 +128,7 @@ func (d *driver) P2P(dev, peer int) (gpu.P2PInfo, error) {
 	if err != nil {
 		return gpu.P2PInfo{}, err
 	}
-	return v.links[peer].claim, nil
+	return v.links[peer].Claim, nil
 }
 
 func (d *driver) EnablePeerAccess(dev, peer int) error {
@@ -142,8 +142,8 @@ func (d *driver) EnablePeerAccess(dev, peer int) error {
 	if v.fault != nil {
 		return v.fault
 	}
-	if !v.links[peer].claim.Access {
-		return fail(op, dev, gpu.ErrPeerAccess, "the machine %q has no P2P from device %d to device %d; copy with CopyPeer, which needs none", d.machine.name, dev, peer)
+	if !v.links[peer].Claim.Access {
+		return fail(op, dev, gpu.ErrPeerAccess, "the machine %q has no P2P from device %d to device %d; copy with CopyPeer, which needs none", d.machine.Name, dev, peer)
 	}
 	v.peers[peer] = true
 	return nil

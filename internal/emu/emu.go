@@ -11,6 +11,10 @@
 // larger than the device whose blocks wait for each other never ends here either.
 //
 // Fresh device memory holds junk, not zeroes.
+//
+// Some machines have broken peer access: what a pair claims and what its accesses do are separate. A read that
+// never completes holds its threads up, or its copy and stream, until the driver is closed; other work goes on,
+// waits end at their limit, and closing does not wait for it.
 package emu
 
 import (
@@ -32,37 +36,52 @@ const defaultBudget = 1 << 30
 
 // Config describes a machine. The zero value is the default machine.
 type Config struct {
-	Machine    string // one of Machines(); "" is "nvlink"
-	Devices    int    // 1 to MaxDevices; 0 is the machine's own number
-	Seed       uint64 // of the schedule
-	StepBudget uint64 // warp instructions that one block may execute before it is a deadlock; 0 is about 10⁹
+	Machine    string   // one of Machines(); "" is "nvlink"
+	Custom     *Machine // instead of a named one; it is not changed, and must not be while the driver is open
+	Devices    int      // the first so many of the machine's; 0 is the machine's own number
+	Seed       uint64   // of the schedule
+	StepBudget uint64   // warp instructions that one block may execute before it is a deadlock; 0 is about 10⁹
 }
 
-func (c *Config) validate() (machine, error) {
-	if c.Machine == "" {
-		c.Machine = defaultMachine
+// machine fills the defaults and makes the machine.
+func (c *Config) machine() (*Machine, error) {
+	bad := func(format string, args ...any) error {
+		return &gpu.Error{Op: "Open", Device: -1, Kind: gpu.ErrInvalidValue, Detail: fmt.Sprintf(format, args...)}
 	}
-	m, ok := findMachine(c.Machine)
-	if !ok {
-		return m, &gpu.Error{Op: "Open", Device: -1, Kind: gpu.ErrInvalidValue,
-			Detail: fmt.Sprintf("no emulated machine is called %q; there are %s", c.Machine, strings.Join(Machines(), ", "))}
+	own, most, build := 0, 0, func(int) *Machine { return nil }
+	if c.Custom != nil {
+		if c.Machine != "" {
+			return nil, bad("both a custom machine and the name %q are given; give one", c.Machine)
+		}
+		if err := c.Custom.validate(); err != nil {
+			return nil, err
+		}
+		own, most, build = len(c.Custom.Devices), len(c.Custom.Devices), c.Custom.first
+	} else {
+		if c.Machine == "" {
+			c.Machine = defaultMachine
+		}
+		k := findKind(c.Machine)
+		if k == nil {
+			return nil, bad("no emulated machine is called %q; there are %s", c.Machine, strings.Join(Machines(), ", "))
+		}
+		own, most, build = k.devices, k.limit(), k.build
 	}
-	if c.Devices < 0 || c.Devices > MaxDevices {
-		return m, &gpu.Error{Op: "Open", Device: -1, Kind: gpu.ErrInvalidValue,
-			Detail: fmt.Sprintf("%d emulated devices asked for; a machine has 1 to %d (0: its own number, %d)", c.Devices, MaxDevices, m.devices)}
+	if c.Devices < 0 || c.Devices > most {
+		return nil, bad("%d emulated devices asked for; this machine has 1 to %d (0: its own number, %d)", c.Devices, most, own)
 	}
 	if c.Devices == 0 {
-		c.Devices = m.devices
+		c.Devices = own
 	}
 	if c.StepBudget == 0 {
 		c.StepBudget = defaultBudget
 	}
-	return m, nil
+	return build(c.Devices), nil
 }
 
 // Open makes a machine. Its only error is ErrInvalidValue, for a bad Config.
 func Open(cfg Config) (gpu.Driver, error) {
-	m, err := cfg.validate()
+	m, err := cfg.machine()
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ func (d *driver) Launch(dev int, h gpu.Stream, fh gpu.Function, cfg *gpu.LaunchC
 	o.fn = f
 	o.params = append(o.params[:0], args...)
 	o.threads = warpThreads(int(cfg.Block.Count()))
-	o.shared = f.kernel.StaticShared + int(cfg.Shared) + sharedReserved
+	o.shared = f.kernel.StaticShared + int(cfg.Shared) + s.dev.arch.sharedReserved
 	o.grid = cfg.Grid.Count()
 	o.launch = ptx.Launch{
 		Kernel: f.kernel,
@@ -55,8 +55,8 @@ func (f *function) checkLaunch(op string, dev int, cfg *gpu.LaunchConfig, args [
 		return fail(op, dev, gpu.ErrInvalidValue, "%s with a block of (%d,%d,%d): every size must be at least 1", f.name, b.X, b.Y, b.Z)
 	case b.X > 1024 || b.Y > 1024 || b.Z > 64 || b.Count() > uint64(f.maxThreads()):
 		return fail(op, dev, gpu.ErrInvalidValue, "%s with a block of (%d,%d,%d): at most (1024,1024,64), and %d threads in all", f.name, b.X, b.Y, b.Z, f.maxThreads())
-	case shared > sharedPerBlock:
-		return fail(op, dev, gpu.ErrInvalidValue, "%s with %d bytes of shared memory a block (%d static): at most %d", f.name, shared, f.kernel.StaticShared, sharedPerBlock)
+	case shared > uint64(f.module.dev.arch.sharedPerBlock):
+		return fail(op, dev, gpu.ErrInvalidValue, "%s with %d bytes of shared memory a block (%d static): at most %d", f.name, shared, f.kernel.StaticShared, f.module.dev.arch.sharedPerBlock)
 	case len(args) != f.kernel.Sig.ParamBytes:
 		return fail(op, dev, gpu.ErrInvalidValue, "%s takes %d bytes of parameters, got %d", f.name, f.kernel.Sig.ParamBytes, len(args))
 	}

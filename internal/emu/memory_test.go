@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/fenceline/fenceline/internal/gpu"
 )
 
 // TestSpace allocates and frees at random in a window that wraps around again and again.
@@ -71,27 +69,5 @@ func TestJunk(t *testing.T) {
 	a := newSpace(0, 1<<20).alloc(1001, "allocation", true)
 	for _, b := range a.data {
 		require.EqualValues(t, junk, b)
-	}
-}
-
-// TestOneWayLinks: a link can carry reads without writes, and the reverse, and the fault says which.
-func TestOneWayLinks(t *testing.T) {
-	claim := gpu.P2PInfo{Access: true}
-	d := newDriver(Config{Devices: 2, StepBudget: 1000}, machine{name: "odd", link: func(from, _ int) link {
-		return link{claim: claim, reads: from == 0, writes: from == 1}
-	}})
-	for dev := range 2 {
-		require.NoError(t, d.EnablePeerAccess(dev, 1-dev))
-		p, err := d.MemAlloc(1-dev, 64)
-		require.NoError(t, err)
-		_, reading := d.devices[dev].view.Resolve(uint64(p), 4, false)
-		_, writing := d.devices[dev].view.Resolve(uint64(p), 4, true)
-		if dev == 0 {
-			require.NoError(t, reading)
-			require.EqualError(t, writing, "writes from device 0 do not reach device 1 (64-byte allocation of device 1)")
-		} else {
-			require.NoError(t, writing)
-			require.EqualError(t, reading, "reads from device 1 do not reach device 0 (64-byte allocation of device 0)")
-		}
 	}
 }

@@ -183,5 +183,5 @@ func (d *driver) MaxActiveBlocks(dev int, h gpu.Function, threads int, shared ui
 	if threads < 1 || threads > f.maxThreads() {
 		return 0, fail(op, dev, gpu.ErrInvalidValue, "%d threads a block; %s takes 1 to %d", threads, f.name, f.maxThreads())
 	}
-	return blocksPerSM(threads, f.kernel.StaticShared+int(shared)), nil
+	return f.module.dev.arch.residentBlocks(threads, f.kernel.StaticShared+int(shared)), nil
 }

@@ -92,58 +92,84 @@ func (o *op) copyInto(dst *op) {
 	dst.placed, dst.finished = 0, 0
 }
 
-// perform does an op that takes no emulated time. It returns the fault, if one stopped it.
-func (d *driver) perform(o *op) *gpu.FaultError {
+// perform does an op that takes no emulated time. stalled says that it never ends; otherwise it returns the
+// fault, if one stopped it.
+func (d *driver) perform(o *op) (stalled bool, fault *gpu.FaultError) {
+	if o.kind == opRecord {
+		return false, nil
+	}
+	var dst, src end
+	if o.kind != opOut {
+		if dst, fault = d.engine(o, o.dst, true); fault != nil {
+			return false, fault
+		}
+	}
+	if o.kind == opCopy || o.kind == opOut {
+		if src, fault = d.engine(o, o.src, false); fault != nil {
+			return false, fault
+		}
+	}
+	if dst.outcome == Stalls || src.outcome == Stalls {
+		return true, nil
+	}
 	switch o.kind {
-	case opCopy:
-		dst, err := d.engine(o, o.dst, true)
-		if err != nil {
-			return err
-		}
-		src, err := d.engine(o, o.src, false)
-		if err != nil {
-			return err
-		}
-		copy(dst, src)
 	case opMemset:
-		dst, err := d.engine(o, o.dst, true)
-		if err != nil {
-			return err
+		if dst.outcome != Vanishes {
+			fill(dst.data, o.value)
 		}
-		fill(dst, o.value)
+		return false, nil
 	case opIn:
-		dst, err := d.engine(o, o.dst, true)
-		if err != nil {
-			return err
-		}
-		copy(dst, o.mem)
+		src.data = o.mem
 	case opOut:
-		src, err := d.engine(o, o.src, false)
-		if err != nil {
-			return err
-		}
-		copy(o.mem, src)
-	case opRecord:
+		dst.data = o.mem
+	case opCopy:
 	default:
 		panic(fmt.Sprintf("emu: op kind %d has no immediate effect", o.kind))
 	}
-	return nil
+	switch {
+	case dst.outcome == Vanishes:
+	case src.outcome == Ones:
+		fill(dst.data, 0xff)
+	case src.outcome == Zeroes:
+		fill(dst.data, 0)
+	default:
+		copy(dst.data, src.data)
+	}
+	return false, nil
+}
+
+// end is one side of what the copy engine does.
+type end struct {
+	data    []byte
+	outcome Outcome
 }
 
 // engine is memory as the copy engine reaches it. What was valid when the op was queued may be gone by now.
-func (d *driver) engine(o *op, p gpu.Ptr, write bool) ([]byte, *gpu.FaultError) {
+// CopyPeer goes across the pair when peer access is enabled, with the pair's faults, and through the host when it
+// is not.
+func (d *driver) engine(o *op, p gpu.Ptr, write bool) (end, *gpu.FaultError) {
 	data, a, why := d.slice(p, o.n)
-	if why == "" && !o.peer && a.owner != hostOwner && a.owner != o.dev.ordinal {
-		if err := o.dev.view.reach(a.owner, a, write); err != nil {
-			why = err.Error()
+	e := end{data: data}
+	if why == "" && a.owner != hostOwner && a.owner != o.dev.ordinal {
+		if !o.peer {
+			if err := o.dev.view.reach(a.owner, a); err != nil {
+				why = err.Error()
+			}
+		}
+		switch l := &o.dev.links[a.owner]; {
+		case !o.dev.peers[a.owner]:
+		case write:
+			e.outcome = l.Stores
+		default:
+			e.outcome = l.Loads
 		}
 	}
 	if why == "" {
-		return data, nil
+		return e, nil
 	}
 	name := "copy"
 	if o.kind == opMemset {
 		name = "memset"
 	}
-	return nil, &gpu.FaultError{Kind: gpu.ErrIllegalAddress, Device: o.dev.ordinal, Kernel: name, Addr: uint64(p), Size: int(o.n), Detail: why}
+	return end{}, &gpu.FaultError{Kind: gpu.ErrIllegalAddress, Device: o.dev.ordinal, Kernel: name, Addr: uint64(p), Size: int(o.n), Detail: why}
 }

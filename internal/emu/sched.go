@@ -30,6 +30,7 @@ type scheduler struct {
 	rng      *rand.Rand
 	ready    []unit
 	asleep   []unit                       // blocks in nanosleep
+	stuck    []unit                       // what waits for an access that never completes, until a fault or the end
 	starting []*op                        // heads of streams, and nodes, to begin before the next step
 	placing  uint32                       // its SM
 	clock    func() uint64                // %globaltimer
@@ -44,7 +45,7 @@ type scheduler struct {
 
 // stop drops all work and wakes every waiter.
 func (s *scheduler) stop() {
-	s.ready, s.asleep, s.starting, s.spare = nil, nil, nil, nil
+	s.ready, s.asleep, s.stuck, s.starting, s.spare = nil, nil, nil, nil, nil
 	for _, w := range s.waiters {
 		w.wake()
 	}
@@ -90,7 +91,12 @@ func (d *driver) step() int {
 	u := s.ready[i]
 	if u.blk == nil {
 		s.remove(i)
-		if err := d.perform(u.op); err != nil {
+		stalled, err := d.perform(u.op)
+		switch {
+		case stalled:
+			s.stuck = append(s.stuck, u)
+			return 0
+		case err != nil:
 			d.fault(u.op.dev, err)
 			d.finish(u.op)
 			return 0
@@ -108,6 +114,9 @@ func (d *driver) step() int {
 	case state == ptx.Sleeping:
 		s.remove(i)
 		s.asleep = append(s.asleep, u)
+	case state == ptx.Stalled:
+		s.remove(i)
+		s.stuck = append(s.stuck, u)
 	case state == ptx.Done:
 		s.remove(i)
 		d.retire(u.blk)
@@ -245,7 +254,7 @@ func (d *driver) fault(dev *device, err *gpu.FaultError) {
 		clear(list[len(kept):])
 		return kept
 	}
-	s.ready, s.asleep = keep(s.ready), keep(s.asleep)
+	s.ready, s.asleep, s.stuck = keep(s.ready), keep(s.asleep), keep(s.stuck)
 	for _, o := range dev.grids {
 		drop(o)
 	}
