@@ -48,7 +48,8 @@ func (c *Config) machine() (*Machine, error) {
 	bad := func(format string, args ...any) error {
 		return &gpu.Error{Op: "Open", Device: -1, Kind: gpu.ErrInvalidValue, Detail: fmt.Sprintf(format, args...)}
 	}
-	own, most, build := 0, 0, func(int) *Machine { return nil }
+	var own, most int
+	var build func(devices int) *Machine
 	if c.Custom != nil {
 		if c.Machine != "" {
 			return nil, bad("both a custom machine and the name %q are given; give one", c.Machine)
