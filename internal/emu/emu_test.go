@@ -39,6 +39,16 @@ func TestConformance(t *testing.T) {
 	t.Run("one device", func(t *testing.T) {
 		gputest.Run(t, func(t *testing.T) gpu.Driver { return open(t, emu.Config{Devices: 1, Seed: 7}) })
 	})
+	t.Run("custom", func(t *testing.T) {
+		m := custom()
+		for i := range m.Devices {
+			m.Devices[i] = emu.Device{SM: []int{86, 75, 80}[i]}
+			for j := range m.Links[i] {
+				m.Links[i][j].Loads, m.Links[i][j].Stores = emu.Arrives, emu.Arrives
+			}
+		}
+		gputest.Run(t, func(t *testing.T) gpu.Driver { return open(t, emu.Config{Custom: m, Seed: 9}) })
+	})
 	t.Run("sixteen devices", func(t *testing.T) {
 		gputest.Run(t, func(t *testing.T) gpu.Driver { return open(t, emu.Config{Devices: 16, Seed: 8}) })
 	})

@@ -117,3 +117,6 @@ func (m *Machine) first(n int) *Machine {
 	}
 	return &part
 }
+
+// CanBe is whether there are emulated devices of a compute capability: 90 for sm_90.
+func CanBe(sm int) bool { _, ok := archs[sm]; return ok }

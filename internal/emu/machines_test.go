@@ -253,3 +253,9 @@ func TestCustomRefusals(t *testing.T) {
 		})
 	}
 }
+
+func TestCanBe(t *testing.T) {
+	for sm, want := range map[int]bool{0: false, 60: false, 70: true, 90: true, 100: false} {
+		require.Equal(t, want, emu.CanBe(sm), "sm_%d", sm)
+	}
+}
