@@ -1,0 +1,343 @@
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fenceline/fenceline/internal/gpu"
+	"github.com/fenceline/fenceline/topo"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden reports")
+
+// fakeDriver describes devices and does nothing else.
+type fakeDriver struct {
+	gpu.Driver
+	info    gpu.DriverInfo
+	devices []gpu.DeviceInfo
+}
+
+func (d fakeDriver) Info() gpu.DriverInfo                       { return d.info }
+func (d fakeDriver) DeviceCount() int                           { return len(d.devices) }
+func (d fakeDriver) DeviceInfo(dev int) (gpu.DeviceInfo, error) { return d.devices[dev], nil }
+
+func driverOf(version, count int) gpu.Driver {
+	d := fakeDriver{info: gpu.DriverInfo{Name: "cuda", Version: version, Detail: "/usr/lib/x86_64-linux-gnu/libcuda.so.1"}}
+	for i := range count {
+		d.devices = append(d.devices, gpu.DeviceInfo{Ordinal: i, Major: 8, Minor: 0, Name: "NVIDIA A100 80GB PCIe"})
+	}
+	return d
+}
+
+// machineOf is two devices (those of pcie.host) with the same claim in both directions.
+func machineOf(p topo.Pair) *topo.Machine {
+	m := &topo.Machine{Version: topo.FormatVersion, Driver: topo.Driver{Name: "cuda", API: 12020}}
+	for i, pci := range []string{"0000:18:00.0", "00000000:19:00.0"} {
+		m.Devices = append(m.Devices, topo.Device{Ordinal: i, UUID: fmt.Sprintf("GPU-%d", i), Name: "NVIDIA A100 80GB PCIe", PCI: pci, SM: 80,
+			TotalMem: 80 << 30, MIG: topo.No})
+	}
+	m.Pairs = [][]topo.Pair{{{}, p}, {p, {}}}
+	return m
+}
+
+var claimed = topo.Pair{Access: topo.Yes, Read: topo.Yes, Write: topo.Yes, ReadCode: topo.CodeOK, WriteCode: topo.CodeOK, Link: "PIX"}
+
+var good = topo.Measured{Read: topo.Check{Answer: topo.Yes}, Write: topo.Check{Answer: topo.Yes}, Flags: topo.Check{Answer: topo.Yes}}
+
+func measured(there, back topo.Measured) *topo.Measurement {
+	return &topo.Measurement{Version: topo.FormatVersion, Key: topo.Key{UUIDs: []string{"GPU-0", "GPU-1"}, BootID: "5d1f3f3e-9a0b-4c55-8f43-0a3f7a2f4c11"},
+		Pairs: [][]topo.Measured{{{}, there}, {back, {}}}}
+}
+
+func no(detail string, offset, expected, got uint64) topo.Check {
+	return topo.Check{Answer: topo.No, Detail: detail, Offset: offset, Expected: expected, Got: got}
+}
+
+func both(m *topo.Measurement) func(*Options) {
+	return func(o *Options) {
+		o.Driver, o.Machine, o.Measurement = driverOf(12020, 2), machineOf(claimed), m
+	}
+}
+
+var knobs = []Knob{
+	{"FENCELINE_ALGO", func(v string) error {
+		if v != "auto" && v != "copy" {
+			return errors.New("want auto or copy")
+		}
+		return nil
+	}},
+	{"FENCELINE_P2P_LEVEL", nil},
+}
+
+// hosts are canned machines. first is the finding to mend first, and its status; the golden file has the whole report.
+var hosts = []struct {
+	name, host, first string
+	status            Status
+	set               func(*Options)
+}{
+	{"clean", "pcie", "", OK, both(measured(good, good))},
+	{"acs", "acs", "acs", Fail, both(measured(
+		topo.Measured{Read: no("timed out after 2s", 0, 0, 0), Write: topo.Check{Answer: topo.Yes}, Flags: topo.Check{Answer: topo.Yes}}, good))},
+	{"acs-unprobed", "acs", "acs", Warn, both(nil)},
+	{"acs-harmless", "acs", "", Unknown, func(o *Options) {
+		both(measured(good, good))(o)
+		o.Env = []string{"FENCELINE_ALGO=copy"} // and no list of knobs
+	}},
+	{"acs-nvlink", "acs", "", Unknown, func(o *Options) {
+		both(nil)(o)
+		o.Machine.Pairs[0][1].Link, o.Machine.Pairs[1][0].Link = "NV12", "NV12"
+	}},
+	{"iommu-zero", "iommu", "iommu", Fail, both(measured(
+		topo.Measured{Read: no("", 0, 0x5eed0001, 0), Write: no("", 0, 0x5eed0002, 0), Flags: no("timed out after 2s", 0, 0, 0)},
+		topo.Measured{Read: no("", 64, 0x5eed0003, 0), Write: no("", 0, 0x5eed0004, 0), Flags: no("timed out after 2s", 0, 0, 0)}))},
+	{"iommu-pt", "iommu-pt", "iommu", Warn, both(measured(good, good))},
+	{"write-only", "pcie", "p2p", Warn, both(measured(
+		topo.Measured{Read: no("timed out after 2s", 0, 0, 0), Write: topo.Check{Answer: topo.Yes}, Flags: topo.Check{Answer: topo.Yes}},
+		topo.Measured{Read: no("timed out after 2s", 0, 0, 0), Write: topo.Check{Answer: topo.Yes}, Flags: topo.Check{Answer: topo.Yes}}))},
+	{"read-garbage", "pcie", "p2p", Warn, both(measured(good,
+		topo.Measured{Read: no("wrong pattern", 128, 0x5eed0005, 0xffffffff), Write: topo.Check{Answer: topo.Yes}, Flags: topo.Check{Answer: topo.Yes}}))},
+	{"flags", "pcie", "p2p", Fail, both(measured(good,
+		topo.Measured{Read: topo.Check{Answer: topo.Yes}, Write: topo.Check{Answer: topo.Yes}, Flags: no("stale data", 8, 2, 1)}))},
+	{"one-way", "pcie", "p2p", Warn, func(o *Options) {
+		both(nil)(o)
+		o.Machine.Pairs[1][0] = topo.Pair{Access: topo.No, Link: "PIX"}
+	}},
+	{"stale-probe", "pcie", "", Unknown, func(o *Options) {
+		both(measured(good, good))(o)
+		o.Measurement.Key.BootID = "another"
+	}},
+	{"container", "container", "shm", Warn, func(o *Options) {
+		both(nil)(o)
+		o.Env = []string{"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"}
+	}},
+	{"container-peers", "container", "namespaces", Fail, func(o *Options) {
+		both(measured(good, good))(o)
+		o.Peers = []int{77, 78}
+	}},
+	{"fabric-down", "fabric-down", "fabric", Fail, func(o *Options) {
+		o.OpenErr = &gpu.Error{Op: "cuInit", Device: -1, Code: 802, Name: "CUDA_ERROR_SYSTEM_NOT_READY", Kind: gpu.ErrUnknown}
+	}},
+	{"hgx", "hgx", "", Unknown, nil},
+	{"mismatch", "mismatch", "module", Fail, func(o *Options) {
+		o.OpenErr = &gpu.Error{Op: "cuInit", Device: -1, Code: 803, Name: "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", Kind: gpu.ErrUnknown}
+	}},
+	{"nouveau", "nouveau", "gpus", Fail, func(o *Options) {
+		o.OpenErr = &gpu.Error{Op: "cuInit", Device: -1, Code: 100, Name: "CUDA_ERROR_NO_DEVICE", Kind: gpu.ErrNoDriver}
+	}},
+	{"not-root", "not-root", "", Unknown, both(nil)},
+	{"mig", "mig", "mig", Warn, func(o *Options) {
+		both(nil)(o)
+		none := topo.Pair{Access: topo.No, ReadCode: topo.CodeNS, WriteCode: topo.CodeNS}
+		o.Machine.Pairs[0][1], o.Machine.Pairs[1][0] = none, none
+		o.Machine.Devices[0].MIG, o.Machine.Devices[1].MIG = topo.Yes, topo.Yes
+	}},
+	{"wsl", "wsl", "place", Warn, nil},
+	{"geforce", "geforce", "bar1", Warn, func(o *Options) {
+		both(nil)(o)
+		none := topo.Pair{Access: topo.No, Read: topo.No, Write: topo.No, ReadCode: topo.CodeGNS, WriteCode: topo.CodeGNS, Link: "PHB"}
+		o.Machine.Pairs[0][1], o.Machine.Pairs[1][0] = none, none
+		for i := range o.Machine.Devices {
+			o.Machine.Devices[i].Name, o.Machine.Devices[i].TotalMem = "NVIDIA GeForce RTX 4090", 24<<30
+		}
+	}},
+	{"old-driver", "old-driver", "libcuda", Fail, func(o *Options) {
+		o.Env = []string{"LD_LIBRARY_PATH=/usr/local/cuda/lib64/stubs:relative"}
+		o.OpenErr = &gpu.Error{Op: "Open", Device: -1, Detail: "libcuda.so.1 lacks cuCtxGetId", Kind: gpu.ErrMissingSymbol}
+		o.NVMLErr = errors.New("function not found")
+	}},
+	{"ptx-driver", "pcie", "ptx", Fail, func(o *Options) {
+		o.Driver = driverOf(10020, 2)
+	}},
+	{"forced", "forced", "params", Warn, both(nil)},
+	{"off-bus", "off-bus", "gpus", Fail, func(o *Options) { o.Driver = driverOf(12020, 1) }},
+	{"laptop", "laptop", "gpus", Fail, func(o *Options) {
+		o.OpenErr = &gpu.Error{Op: "Open", Device: -1, Detail: "dlopen libcuda.so.1: no such file", Kind: gpu.ErrNoDriver}
+	}},
+	{"emulator", "laptop", "p2p", Warn, func(o *Options) {
+		d := driverOf(13000, 2).(fakeDriver)
+		d.info = gpu.DriverInfo{Name: "emu", Emulated: true, Version: 13000, Detail: "one-way, seed 1"}
+		o.Driver, o.Machine = d, machineOf(claimed)
+		o.Machine.Emulated = true
+		o.Machine.Pairs[1][0] = topo.Pair{Access: topo.No}
+		o.OpenErr = &gpu.Error{Op: "Open", Device: -1, Detail: "dlopen libcuda.so.1: no such file", Kind: gpu.ErrNoDriver}
+	}},
+	{"vm", "vm", "bar1", Fail, func(o *Options) { o.Driver = driverOf(12020, 2) }},
+	{"limits", "small-limits", "pidfd", Warn, both(measured(good, good))},
+	{"environment", "pcie", "env-cuda", Fail, func(o *Options) {
+		both(measured(good, good))(o)
+		o.Knobs = knobs
+		o.Env = []string{
+			"CUDA_VISIBLE_DEVICES=0,1,7", "CUDA_LAUNCH_BLOCKING=1", "CUDA_LAUNCH_BLOCKING=0", "CUDA_MODULE_LOADING=lazy", "CUDA_DEVICE_MAX_CONNECTIONS=1",
+			"NCCL_P2P_DISABLE=0", "NCCL_P2P_LEVEL=NVLINK", "NCCL_SHM_DISABLE=yes", "NCCL_DEBUG=info",
+			"FENCELINE_ALGO=fast\x1b[31m", "FENCELINE_ALGOS=copy", "FENCELINE_P2P_LEVEL=", "fenceline_nothing=1",
+		}
+	}},
+	{"environment-off", "pcie", "", OK, func(o *Options) {
+		both(measured(good, good))(o)
+		o.Knobs = knobs
+		o.Env = []string{"CUDA_LAUNCH_BLOCKING=0", "CUDA_DISABLE_PTX_JIT=0", "NCCL_P2P_DISABLE=0", "NCCL_SHM_DISABLE=0", "FENCELINE_ALGO=copy",
+			"CUDA_VISIBLE_DEVICES=1,GPU-8932f937"}
+	}},
+	{"empty", "empty", "", Unknown, nil},
+}
+
+func TestHosts(t *testing.T) {
+	for _, c := range hosts {
+		t.Run(c.name, func(t *testing.T) {
+			o := Options{Sysroot: layOut(t, c.host+".host")}
+			if c.set != nil {
+				c.set(&o)
+			}
+			r := Run(t.Context(), o)
+			require.Len(t, r.Findings, len(checks))
+			var out bytes.Buffer
+			require.NoError(t, r.Write(&out))
+			require.NotContains(t, out.String(), o.Sysroot, "a report must not name the folder that it was made from")
+			golden := filepath.Join("testdata", c.name+".golden")
+			if *update {
+				require.NoError(t, os.WriteFile(golden, out.Bytes(), 0o644))
+			}
+			want, err := os.ReadFile(golden)
+			require.NoError(t, err)
+			require.Equal(t, string(want), out.String())
+			require.Equal(t, c.first, r.First, "what to mend first")
+			require.Equal(t, c.status, r.Status)
+			for _, f := range r.Findings {
+				require.NotEmpty(t, f.Result, f.ID)
+				if f.Status >= Warn {
+					require.NotEmpty(t, f.Remedy, f.ID)
+				}
+			}
+		})
+	}
+}
+
+// Every golden report belongs to a host, and every canned host is used.
+func TestNoStrayFiles(t *testing.T) {
+	used := map[string]bool{"common.host": true}
+	for _, c := range hosts {
+		used[c.name+".golden"], used[c.host+".host"] = true, true
+	}
+	entries, err := os.ReadDir("testdata")
+	require.NoError(t, err)
+	for _, e := range entries {
+		if !e.IsDir() {
+			require.True(t, used[e.Name()], e.Name())
+		}
+	}
+}
+
+func TestJSON(t *testing.T) {
+	o := Options{Sysroot: layOut(t, "acs.host")}
+	both(nil)(&o)
+	r := Run(t.Context(), o)
+	var out bytes.Buffer
+	require.NoError(t, r.WriteJSON(&out))
+	var back Report
+	d := json.NewDecoder(&out)
+	d.DisallowUnknownFields()
+	require.NoError(t, d.Decode(&back))
+	require.Equal(t, *r, back)
+	require.Equal(t, "acs", back.Blocker().ID)
+	require.Equal(t, back.Finding("acs"), back.Blocker())
+	require.Nil(t, back.Finding("nonesuch"))
+
+	var s Status
+	require.ErrorContains(t, s.UnmarshalText([]byte("fine")), `status "fine" is none of ok, skipped, unknown, warn, fail`)
+	require.Equal(t, "Status(9)", Status(9).String())
+}
+
+// On whatever host the tests run: no crash, all checks made, no sysroot needed.
+func TestRunningHost(t *testing.T) {
+	r := Run(t.Context(), Options{})
+	require.Len(t, r.Findings, len(checks))
+	require.NoError(t, r.Write(new(bytes.Buffer)))
+	require.Equal(t, OK, r.Finding("signals").Status, "the Go runtime's own handlers run on the alternate stack: %+v", r.Finding("signals"))
+	require.Contains(t, r.Finding("signals").Evidence[0].Said, "handlers, without SA_ONSTACK: none")
+}
+
+func TestSignals(t *testing.T) {
+	run := func(all []handler, err error) Finding {
+		h := newHost(Options{Sysroot: t.TempDir()})
+		defer h.close()
+		h.signals = func() ([]handler, error) { return all, err }
+		var f Finding
+		checkSignals(h, &f)
+		return f
+	}
+	f := run([]handler{{2, true}, {11, false}, {34, false}}, nil)
+	require.Equal(t, Fail, f.Status)
+	require.Contains(t, f.Result, "without SA_ONSTACK for signals 11, 34")
+	require.Equal(t, OK, run([]handler{{11, true}}, nil).Status)
+	require.Equal(t, Unknown, run(nil, errors.ErrUnsupported).Status)
+}
+
+func TestContextEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := Run(ctx, Options{Sysroot: layOut(t, "acs.host")})
+	require.Equal(t, Unknown, r.Status)
+	for _, f := range r.Findings {
+		require.Equal(t, Unknown, f.Status)
+		require.Contains(t, f.Result, "context canceled")
+	}
+}
+
+func TestNoSuchRoot(t *testing.T) {
+	r := Run(t.Context(), Options{Sysroot: filepath.Join(t.TempDir(), "absent")})
+	require.Equal(t, Unknown, r.Status)
+	require.Equal(t, "the system root cannot be read", r.Finding("place").Result)
+}
+
+// A link cannot lead a canned tree's reader into the running host.
+func TestLinksStayInside(t *testing.T) {
+	root := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "proc/sys/kernel"), 0o755))
+	require.NoError(t, os.Symlink("/proc/sys/kernel/osrelease", filepath.Join(root, "proc/sys/kernel/osrelease")))
+	require.NoError(t, os.Symlink("../../../../../../../../../proc/cmdline", filepath.Join(root, "proc/cmdline")))
+	tr := openTree(root)
+	defer tr.close()
+	_, err := tr.text("proc/sys/kernel/osrelease")
+	require.ErrorContains(t, err, "escapes")
+	_, err = tr.text("proc/cmdline")
+	require.ErrorContains(t, err, "escapes")
+}
+
+func TestConclude(t *testing.T) {
+	var f Finding
+	f.conclude(OK, "fine")
+	f.conclude(Warn, "slow", "a")
+	f.conclude(OK, "forgotten", "x")
+	f.conclude(Warn, "slower", "b", "a", "")
+	require.Equal(t, Finding{Status: Warn, Result: "slow; slower", Remedy: []string{"a", "b"}}, f)
+	f.conclude(Fail, "dead", "c")
+	require.Equal(t, Finding{Status: Fail, Result: "dead", Remedy: []string{"c"}}, f)
+}
+
+func TestReportFailsToWrite(t *testing.T) {
+	r := Run(t.Context(), Options{Sysroot: t.TempDir()})
+	require.ErrorContains(t, r.Write(fullDisk{}), "write doctor's report: disk full")
+	require.ErrorContains(t, r.WriteJSON(fullDisk{}), "write doctor's report: disk full")
+}
+
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("disk full") }
+
+func TestClean(t *testing.T) {
+	require.Equal(t, "a b?[31m?c", clean("a\nb\x1b[31m\x00c"))
+	require.Equal(t, "?", clean("\xff\xfe"))
+	long := clean(strings.Repeat("é", 400))
+	require.LessOrEqual(t, len(long), 303)
+	require.True(t, strings.HasSuffix(long, "é…"))
+}

@@ -1,0 +1,150 @@
+package doctor
+
+import (
+	"fmt"
+
+	"github.com/fenceline/fenceline/topo"
+)
+
+// codeRemedies say what an NVML answer to "can these two be peers" means for the owner.
+var codeRemedies = map[topo.Code]string{
+	topo.CodeCNS: "CNS: the chipset is not supported by the driver; other mainboards are",
+	topo.CodeGNS: "GNS: NVIDIA's driver offers no peer access for this GPU model; copies and host staging remain",
+	topo.CodeTNS: "TNS: put both cards under one CPU socket, or better under one PCIe switch",
+	topo.CodeDR:  "DR: a registry key disables it: look for RegistryDwords in /etc/modprobe.d and take it out",
+	topo.CodeNS:  "NS: not supported, no reason given; check MIG, virtualisation and that both cards are of one model",
+}
+
+// tally groups pairs by what is wrong with them.
+type tally struct {
+	pairs   map[string][]string // kind → pairs
+	remedy  map[string]string
+	example map[string]string // kind → evidence of the first pair
+}
+
+func (t *tally) add(kind, pair, example, remedy string) {
+	if t.pairs[kind] == nil {
+		t.example[kind] = pair + ": " + example
+	}
+	t.pairs[kind] = append(t.pairs[kind], pair)
+	if t.remedy[kind] == "" {
+		t.remedy[kind] = remedy
+	}
+}
+
+// The kinds, the worst first.
+const (
+	kindLies     = "claimed, and reading and writing fail"
+	kindFlags    = "flags overtake their data or do not arrive"
+	kindNoReads  = "claimed, reading fails and writing works"
+	kindNoWrites = "claimed, writing fails and reading works"
+	kindOneWay   = "reached in the other direction only"
+	kindNone     = "no peer access"
+	kindUnasked  = "claimed, not probed"
+	kindUnknown  = "nothing is known"
+	kindGood     = "probed, good"
+)
+
+var kinds = []struct {
+	name   string
+	status Status
+}{
+	{kindLies, Fail}, {kindFlags, Fail}, {kindNoReads, Warn}, {kindNoWrites, Warn}, {kindOneWay, Warn}, {kindNone, Warn},
+	{kindUnasked, Unknown}, {kindUnknown, Unknown}, {kindGood, OK},
+}
+
+const seeAbove = "look at the findings on IOMMU, ACS and BAR1, then update BIOS and driver; until then the pair is not used for direct access"
+
+func checkP2P(h *host, f *Finding) {
+	m := h.o.Machine
+	switch {
+	case m == nil:
+		f.conclude(Unknown, "no machine was described", "run demo doctor with a driver, or demo topo --from FILE")
+		return
+	case len(m.Devices) < 2:
+		f.conclude(Skipped, "one device: there is no pair")
+		return
+	}
+	if m.Emulated {
+		f.see("driver", "emulated devices: this says nothing of any GPU")
+	}
+	if h.stale != "" {
+		f.see("probe", "not counted: %s", h.stale)
+	}
+	meas := h.measured()
+	t := tally{map[string][]string{}, map[string]string{}, map[string]string{}}
+	for i, row := range m.Pairs {
+		for j, p := range row {
+			if i == j {
+				continue
+			}
+			var got topo.Measured
+			if meas != nil {
+				got = meas.Pairs[i][j]
+			}
+			var back topo.Pair
+			if j < len(m.Pairs) && i < len(m.Pairs[j]) {
+				back = m.Pairs[j][i]
+			}
+			kind, example, remedy := judgePair(p, back, got)
+			t.add(kind, fmt.Sprintf("%d→%d", i, j), example, remedy)
+		}
+	}
+	for _, k := range kinds {
+		pairs := t.pairs[k.name]
+		if len(pairs) == 0 {
+			continue
+		}
+		f.see("pairs "+names(pairs), "%s; %s", k.name, t.example[k.name])
+		f.conclude(k.status, fmt.Sprintf("%s: %s", plural(len(pairs), "pair"), k.name), t.remedy[k.name])
+	}
+}
+
+// judgePair sets what is claimed of one direction against what was measured.
+func judgePair(p, back topo.Pair, got topo.Measured) (kind, example, remedy string) {
+	reads, writes := p.CanRead(), p.CanWrite()
+	if reads == topo.No && writes == topo.No {
+		code := p.ReadCode
+		if code == "" || code.Tri() != topo.No {
+			code = p.WriteCode
+		}
+		example = "the driver says no"
+		if code != "" && code.Tri() == topo.No {
+			example = "NVML says " + string(code)
+		}
+		if back.CanRead() == topo.Yes || back.CanWrite() == topo.Yes {
+			return kindOneWay, example, "kernels that need both directions are not used; " + seeAbove
+		}
+		if remedy = codeRemedies[code]; remedy == "" {
+			remedy = "copies and host staging are used; cards under one PCIe switch or with NVLink have peer access"
+		}
+		return kindNone, example, remedy
+	}
+	r, w, fl := got.Read, got.Write, got.Flags
+	switch {
+	case r.Answer == topo.No && w.Answer == topo.No:
+		return kindLies, "reading: " + told(r) + "; writing: " + told(w), seeAbove
+	case r.Answer == topo.No && w.Answer != topo.Yes, r.Answer == topo.No && fl.Answer == topo.No:
+		return kindLies, "reading: " + told(r) + "; writing: " + told(w) + "; flags: " + told(fl), seeAbove
+	case fl.Answer == topo.No:
+		return kindFlags, "flags: " + told(fl), seeAbove
+	case r.Answer == topo.No:
+		return kindNoReads, "reading: " + told(r), "kernels that push are used; " + seeAbove
+	case w.Answer == topo.No:
+		return kindNoWrites, "writing: " + told(w), "kernels that pull are used; " + seeAbove
+	case pairState(got) == topo.Yes:
+		return kindGood, "read, write and flags", ""
+	case reads == topo.Unknown && writes == topo.Unknown:
+		return kindUnknown, "neither driver nor NVML answered", "run demo probe"
+	}
+	return kindUnasked, "the driver says yes", "run demo probe: a claim is not believed until it is"
+}
+
+// told is a probe's outcome: a wrong value is shown even where the probe gave words.
+func told(c topo.Check) string {
+	s := c.String()
+	if c.Answer == topo.No && c.Detail != "" && c.Expected != c.Got {
+		s += fmt.Sprintf(" (expected %#x, got %#x at offset %d)", c.Expected, c.Got, c.Offset)
+	}
+	return s
+}
