@@ -5,6 +5,8 @@ import (
 	"math/bits"
 	"sync"
 	"time"
+
+	"github.com/fenceline/fenceline/flags"
 )
 
 // call is what must be the same on every rank for a call to make sense.
@@ -14,12 +16,11 @@ type call struct {
 	head         uint32
 	registration uint32 // 0: staged
 	offset       uint64 // of the input in the registration
-	capture      bool
 }
 
 func (c call) String() string {
-	return fmt.Sprintf("count %d %v, head %d, registration %d+%d, capturing %v",
-		c.count, c.dtype, c.head, c.registration, c.offset, c.capture)
+	return fmt.Sprintf("count %d %v, head %d, registration %d+%d",
+		c.count, c.dtype, c.head, c.registration, c.offset)
 }
 
 // difference names the first field in which two calls differ.
@@ -29,8 +30,6 @@ func (c call) difference(o call) string {
 		return "count"
 	case c.dtype != o.dtype:
 		return "dtype"
-	case c.capture != o.capture:
-		return "graph capture"
 	case c.registration != o.registration || c.offset != o.offset:
 		return "registered input"
 	default:
@@ -55,8 +54,8 @@ type agreement struct {
 	}
 }
 
-// join enters rank's call number seq. failed ends the wait early, when the group has failed.
-func (a *agreement) join(rank int, seq uint64, c call, timeout time.Duration, failed <-chan struct{}) error {
+// join enters rank's call number seq. A wait ends early, with nil, when stop closes; the caller looks why.
+func (a *agreement) join(rank int, seq uint64, c call, timeout time.Duration, stop <-chan struct{}) error {
 	e := &a.ring[seq%ahead]
 	var deadline time.Time
 	for {
@@ -74,8 +73,8 @@ func (a *agreement) join(rank int, seq uint64, c call, timeout time.Duration, fa
 			return &AbsentError{Rank: rank, Missing: ranksOf(missing), Where: fmt.Sprintf("%d calls behind", ahead)}
 		}
 		select {
-		case <-failed:
-			return nil // the caller reports the group's failure
+		case <-stop:
+			return nil
 		case <-time.After(50 * time.Microsecond):
 		}
 	}
@@ -85,10 +84,53 @@ func (a *agreement) join(rank int, seq uint64, c call, timeout time.Duration, fa
 		return nil
 	}
 	e.arrived |= 1 << rank
-	if e.call != c {
-		return &MismatchError{Call: seq, Rank: rank, Other: e.first, Mine: c.String(), Theirs: e.call.String(), Difference: c.difference(e.call)}
+	return c.compare(seq, rank, e.call, e.first)
+}
+
+// compare is nil when rank's call seq is the same as that of another rank.
+func (c call) compare(seq uint64, rank int, theirs call, other int) error {
+	if c == theirs {
+		return nil
 	}
-	return nil
+	return &MismatchError{Call: seq, Rank: rank, Other: other, Mine: c.String(), Theirs: theirs.String(), Difference: c.difference(theirs)}
+}
+
+// recording compares the ranks' calls during a capture. Nobody waits, and the calls do not count among those made.
+type recording struct {
+	mu    sync.Mutex
+	calls []call
+	first []int // who made each call first
+	made  [flags.MaxRanks]int
+	err   error
+}
+
+func (rec *recording) join(rank int, c call) error {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	k := rec.made[rank]
+	rec.made[rank]++
+	if k == len(rec.calls) {
+		rec.calls, rec.first = append(rec.calls, c), append(rec.first, rank)
+		return nil
+	}
+	err := c.compare(uint64(k), rank, rec.calls[k], rec.first[k])
+	if rec.err == nil {
+		rec.err = err
+	}
+	return err
+}
+
+// check says whether all ranks recorded the same calls.
+func (rec *recording) check(world int) error {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	for r, n := range rec.made[:world] {
+		if n != len(rec.calls) && rec.err == nil {
+			rec.err = &ArgumentError{Rank: r, Arg: "capture", Detail: fmt.Sprintf(
+				"%d calls recorded where another rank has %d: every rank must make the same calls", n, len(rec.calls))}
+		}
+	}
+	return rec.err
 }
 
 func ranksOf(mask uint32) []int {
@@ -109,8 +151,8 @@ type meeting struct {
 
 func newMeeting(world int) *meeting { return &meeting{world: world, all: make(chan struct{})} }
 
-// arrive returns once all ranks have arrived, or with an *AbsentError after timeout, or nil when failed closes.
-func (m *meeting) arrive(rank int, where string, timeout time.Duration, failed <-chan struct{}) error {
+// arrive returns once all ranks have arrived, or with an *AbsentError after timeout, or nil when stop closes.
+func (m *meeting) arrive(rank int, where string, timeout time.Duration, stop <-chan struct{}) error {
 	m.mu.Lock()
 	m.here |= 1 << rank
 	all := m.all
@@ -126,7 +168,7 @@ func (m *meeting) arrive(rank int, where string, timeout time.Duration, failed <
 	select {
 	case <-all:
 		return nil
-	case <-failed:
+	case <-stop:
 		return nil
 	case <-timer.C:
 	}

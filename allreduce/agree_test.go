@@ -42,7 +42,6 @@ func TestAgreementDifferences(t *testing.T) {
 	for want, change := range map[string]func(*call){
 		"count":            func(c *call) { c.count++ },
 		"dtype":            func(c *call) { c.dtype = F16 },
-		"graph capture":    func(c *call) { c.capture = true },
 		"registered input": func(c *call) { c.offset = 32 },
 		"alignment":        func(c *call) { c.head = 3 },
 	} {

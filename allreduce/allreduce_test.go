@@ -120,17 +120,17 @@ func TestRegisteredTooSmall(t *testing.T) {
 func TestEpochWraps(t *testing.T) {
 	rt := openAny(t)
 	for _, first := range []uint32{0xffff_fffb, 0x7fff_fffb} {
-		r := newRig(t, newGroup(t, rt, Config{Ranks: 3, FirstEpoch: first, InPlaceBytes: 1}), 40<<10)
-		for i := range 4 {
-			r.run(trial{count: 20000, dt: BF16})
-			r.run(trial{count: uint64(1 + i), dt: F32})
-		}
-		r.register()
-		r2 := newRig(t, newGroup(t, rt, Config{Ranks: 3, FirstEpoch: first, InPlaceBytes: 1}), 40<<10)
-		r2.register()
-		for i := range 4 {
-			r2.run(trial{count: 20000, dt: BF16})
-			r2.run(trial{count: uint64(1 + i), dt: F32})
+		for _, registered := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%#x/%v", first, registered), func(t *testing.T) {
+				r := newRig(t, newGroup(t, rt, Config{Ranks: 3, FirstEpoch: first, InPlaceBytes: 1}), 40<<10)
+				if registered {
+					r.register()
+				}
+				for i := range 4 {
+					r.run(trial{count: 20000, dt: BF16})
+					r.run(trial{count: uint64(1 + i), dt: F32})
+				}
+			})
 		}
 	}
 }
@@ -141,39 +141,41 @@ func TestIdleSlotsAreRefreshed(t *testing.T) {
 	const refresh = 1 << 20 // fl::REFRESH
 	rt := openAny(t)
 	for _, registered := range []bool{false, true} {
-		g := newGroup(t, rt, Config{Ranks: 3, FirstEpoch: refresh - 3, InPlaceBytes: 1})
-		r := newRig(t, g, 40<<10)
-		if registered {
-			r.register()
-		}
-		for i, count := range []uint64{20000, 1, 20000, 1} { // the third is call refresh
-			if i == 2 {
-				count = 100 // a grid of one block
+		t.Run(fmt.Sprint(registered), func(t *testing.T) {
+			g := newGroup(t, rt, Config{Ranks: 3, FirstEpoch: refresh - 3, InPlaceBytes: 1})
+			r := newRig(t, g, 40<<10)
+			if registered {
+				r.register()
 			}
-			r.run(trial{count: count, dt: BF16})
-			epoch := uint32(refresh - 2 + i)
-			for p := range g.World() {
-				for b, e := range r.words(p, g.Rank(p).control)[:flags.MaxBlocks] {
-					require.Equal(t, epoch, e, "epoch of block %d", b)
+			for i, count := range []uint64{20000, 1, 20000, 1} { // the third is call refresh
+				if i == 2 {
+					count = 100 // a grid of one block
 				}
-				pad := r.words(p, g.Rank(p).pad)
-				for _, kind := range []flags.SlotKind{flags.Start, flags.End} {
-					for b := range flags.MaxBlocks {
-						for src := range g.World() {
-							if src == p {
-								continue
-							}
-							got := pad[flags.SlotOffset(kind, b, src)/4]
-							if i == 2 {
-								require.Equal(t, uint32(refresh), got, "%v slot, block %d, from %d", kind, b, src)
-							} else {
-								require.True(t, flags.Reached(epoch, got))
+				r.run(trial{count: count, dt: BF16})
+				epoch := uint32(refresh - 2 + i)
+				for p := range g.World() {
+					for b, e := range r.words(p, g.Rank(p).control)[:flags.MaxBlocks] {
+						require.Equal(t, epoch, e, "epoch of block %d", b)
+					}
+					pad := r.words(p, g.Rank(p).pad)
+					for _, kind := range []flags.SlotKind{flags.Start, flags.End} {
+						for b := range flags.MaxBlocks {
+							for src := range g.World() {
+								if src == p {
+									continue
+								}
+								got := pad[flags.SlotOffset(kind, b, src)/4]
+								if i == 2 {
+									require.Equal(t, uint32(refresh), got, "%v slot, block %d, from %d", kind, b, src)
+								} else {
+									require.True(t, flags.Reached(epoch, got))
+								}
 							}
 						}
 					}
 				}
 			}
-		}
+		})
 	}
 }
 
@@ -202,13 +204,15 @@ func TestSameBits(t *testing.T) {
 	for _, dt := range DTypes() {
 		var first []byte
 		for _, alg := range everyAlgorithm {
-			r := newRig(t, newGroup(t, rt, Config{Ranks: 4, Algorithm: alg}), 20<<10)
-			r.rng = rand.New(rand.NewPCG(11, 12))
-			got := r.run(trial{count: 4001, dt: dt})
-			if first == nil {
-				first = got
-			}
-			require.Equal(t, first, got)
+			t.Run(fmt.Sprintf("%v/%v", dt, alg), func(t *testing.T) {
+				r := newRig(t, newGroup(t, rt, Config{Ranks: 4, Algorithm: alg}), 20<<10)
+				r.rng = rand.New(rand.NewPCG(11, 12))
+				got := r.run(trial{count: 4001, dt: dt})
+				if first == nil {
+					first = got
+				}
+				require.Equal(t, first, got)
+			})
 		}
 	}
 }
@@ -217,12 +221,14 @@ func TestSameBits(t *testing.T) {
 func TestGrids(t *testing.T) {
 	rt := openAny(t)
 	for _, grid := range [][2]int{{1, 32}, {3, 96}, {5, 128}, {2, 512}, {7, 0}, {0, 64}} {
-		r := newRig(t, newGroup(t, rt, Config{Ranks: 3, Blocks: grid[0], Threads: grid[1], InPlaceBytes: 1}), 40<<10)
-		for _, count := range []uint64{1, 129, 10001} {
-			r.run(trial{count: count, dt: BF16, inOff: 1, outOff: 1})
-		}
-		r.register()
-		r.run(trial{count: 10001, dt: F16, inOff: 1, outOff: 1})
+		t.Run(fmt.Sprint(grid), func(t *testing.T) {
+			r := newRig(t, newGroup(t, rt, Config{Ranks: 3, Blocks: grid[0], Threads: grid[1], InPlaceBytes: 1}), 40<<10)
+			for _, count := range []uint64{1, 129, 10001} {
+				r.run(trial{count: count, dt: BF16, inOff: 1, outOff: 1})
+			}
+			r.register()
+			r.run(trial{count: 10001, dt: F16, inOff: 1, outOff: 1})
+		})
 	}
 }
 

@@ -38,6 +38,7 @@ const (
 	defaultMaxBytes = 4 << 20
 	defaultInPlace  = 1 << 20
 	defaultTimeout  = 10 * time.Second
+	longestTimeout  = 24 * time.Hour
 )
 
 func bad(arg, format string, args ...any) error {
@@ -69,8 +70,8 @@ func (c *Config) validate(rt *launcher.Runtime) error {
 		return bad("MaxBytes", "%d is not a multiple of 16", c.MaxBytes)
 	case c.MaxBytes > 1<<40:
 		return bad("MaxBytes", "%d is above 1 TiB", c.MaxBytes)
-	case c.Timeout < 0:
-		return bad("Timeout", "%v is negative", c.Timeout)
+	case c.Timeout < 0 || c.Timeout > longestTimeout:
+		return bad("Timeout", "%v: use up to %v, or 0 for %v", c.Timeout, longestTimeout, defaultTimeout)
 	case c.Blocks < 0 || c.Blocks > flags.MaxBlocks:
 		return bad("Blocks", "%d: use 1 to %d, or 0 to choose by size", c.Blocks, flags.MaxBlocks)
 	case c.Threads < 0 || c.Threads > maxThreads || c.Threads%32 != 0:

@@ -72,7 +72,7 @@ func (r *Rank) enqueueGather(op *operation) error {
 	return nil
 }
 
-// gatherPiece queues one piece. It returns nil early when the group has failed; the caller looks.
+// gatherPiece queues one piece. It returns nil early when the group has failed or is closed; the caller looks.
 func (r *Rank) gatherPiece(in launcher.Buffer, out uint64, dt DType) error {
 	g, t := r.g, r.gather
 	t.source = in
@@ -89,7 +89,7 @@ func (r *Rank) gatherPiece(in launcher.Buffer, out uint64, dt DType) error {
 	if err := r.stream.Record(t.ready); err != nil {
 		return err
 	}
-	if err := g.meet.arrive(r.id, "before the copies", g.cfg.Timeout, g.failed); err != nil || g.failure.Load() != nil {
+	if err := g.meet.arrive(r.id, "before the copies", g.cfg.Timeout, g.stop); err != nil || g.refusal() != nil {
 		return err
 	}
 	if err := r.copyPeers(in.Size()); err != nil {
@@ -98,7 +98,7 @@ func (r *Rank) gatherPiece(in launcher.Buffer, out uint64, dt DType) error {
 	if err := r.stream.Record(t.copied); err != nil {
 		return err
 	}
-	if err := g.meet.arrive(r.id, "after the copies", g.cfg.Timeout, g.failed); err != nil || g.failure.Load() != nil {
+	if err := g.meet.arrive(r.id, "after the copies", g.cfg.Timeout, g.stop); err != nil || g.refusal() != nil {
 		return err
 	}
 	for _, p := range g.ranks {

@@ -16,61 +16,66 @@ type Graph struct {
 }
 
 // Capture records the calls that queue makes (with Group.AllReduce, or with Rank.AllReduce for every rank)
-// instead of running them. No other call may be made meanwhile. The buffers must outlive the graph, which is
-// closed with Close, or with the group.
-func (g *Group) Capture(queue func() error) (*Graph, error) {
+// instead of running them. With copy and host, whose ranks meet on the host, Rank.AllReduce must be called from a
+// goroutine per rank. No other call may be made meanwhile. It fails, and leaves the group as it was, when queue
+// fails or the ranks did not record the same calls. The buffers must outlive the graph, which is closed with Close,
+// or with the group.
+func (g *Group) Capture(queue func() error) (_ *Graph, err error) {
+	if err := g.refusal(); err != nil {
+		return nil, err
+	}
+	rec := &recording{}
+	if !g.recording.CompareAndSwap(nil, rec) {
+		return nil, bad("capture", "another capture of this group is under way")
+	}
+	gr, kept := &Graph{g: g}, false
+	defer func() { // runs when queue panics, too
+		if !kept {
+			err = errors.Join(err, gr.destroy())
+		}
+	}()
+	record := gr.captureEach
+	if g.algorithm != OneshotPull {
+		record = gr.captureTogether
+	}
+	if err := record(queue); err != nil {
+		return nil, err
+	}
+	if err := rec.check(len(g.ranks)); err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if g.closed.Load() {
 		return nil, ErrClosed
 	}
-	if err := g.Err(); err != nil {
-		return nil, err
-	}
-	if !g.capturing.CompareAndSwap(false, true) {
-		return nil, bad("capture", "another capture of this group is under way")
-	}
-	defer g.capturing.Store(false)
-	gr := &Graph{g: g}
-	var err error
-	if g.algorithm == OneshotPull {
-		err = gr.captureEach(queue)
-	} else {
-		err = gr.captureTogether(queue)
-	}
-	if err != nil {
-		return nil, errors.Join(err, gr.destroy())
-	}
-	g.mu.Lock()
-	g.graphs[gr] = struct{}{}
-	g.mu.Unlock()
+	g.graphs[gr], kept = struct{}{}, true
 	return gr, nil
 }
 
 // captureEach captures every rank's stream by itself.
-func (gr *Graph) captureEach(queue func() error) error {
+func (gr *Graph) captureEach(queue func() error) (err error) {
 	var begun []*launcher.Stream
-	var err error
+	// Captures are ended in any case, a panic of queue included: a stream left capturing is of no use.
+	defer func() {
+		gr.g.recording.Store(nil)
+		for _, s := range begun {
+			err = errors.Join(err, gr.finish(s))
+		}
+	}()
 	for _, r := range gr.g.ranks {
-		if err = r.stream.BeginCapture(); err != nil {
-			break
+		if err := r.stream.BeginCapture(); err != nil {
+			return err
 		}
 		begun = append(begun, r.stream)
 	}
-	if err == nil {
-		err = queue()
-	}
-	for _, s := range begun { // ended in any case: a stream left capturing is of no use
-		exec, e := finish(s)
-		err = errors.Join(err, e)
-		if exec != nil {
-			gr.execs = append(gr.execs, exec)
-		}
-	}
-	return err
+	return queue()
 }
 
 // captureTogether captures all streams in one graph: forked from rank 0's, and joined to it at the end.
-func (gr *Graph) captureTogether(queue func() error) error {
+func (gr *Graph) captureTogether(queue func() error) (err error) {
 	first := gr.g.ranks[0].stream
+	defer gr.g.recording.Store(nil)
 	for _, r := range gr.g.ranks {
 		e, err := gr.g.rt.NewEvent(r.dev, false)
 		if err != nil {
@@ -81,20 +86,17 @@ func (gr *Graph) captureTogether(queue func() error) error {
 	if err := first.BeginCapture(); err != nil {
 		return err
 	}
-	err := gr.fork(first)
-	if err == nil {
-		err = queue()
+	defer func() { err = errors.Join(err, gr.finish(first)) }()
+	if err := gr.fork(first); err != nil {
+		return err
 	}
-	for i, r := range gr.g.ranks[1:] {
-		if err == nil {
-			err = errors.Join(r.stream.Record(gr.join[i+1]), first.Wait(gr.join[i+1]))
+	// Joined in any case, too: an unjoined stream would stay in the broken capture.
+	defer func() {
+		for i, r := range gr.g.ranks[1:] {
+			err = errors.Join(err, r.stream.Record(gr.join[i+1]), first.Wait(gr.join[i+1]))
 		}
-	}
-	exec, e := finish(first)
-	if exec != nil {
-		gr.execs = append(gr.execs, exec)
-	}
-	return errors.Join(err, e)
+	}()
+	return queue()
 }
 
 func (gr *Graph) fork(first *launcher.Stream) error {
@@ -109,33 +111,50 @@ func (gr *Graph) fork(first *launcher.Stream) error {
 	return nil
 }
 
-func finish(s *launcher.Stream) (*launcher.Exec, error) {
+// finish ends the capture of a stream and makes it executable.
+func (gr *Graph) finish(s *launcher.Stream) error {
 	graph, err := s.EndCapture()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	exec, err := graph.Instantiate()
-	return exec, errors.Join(err, graph.Close())
+	if exec != nil {
+		gr.execs = append(gr.execs, exec)
+	}
+	return errors.Join(err, graph.Close())
 }
 
 // Launch queues a replay on all ranks. Group.Sync waits for it.
 func (gr *Graph) Launch() error {
-	if err := gr.g.Err(); err != nil {
+	g := gr.g
+	g.queue.Lock()
+	defer g.queue.Unlock()
+	if err := g.refusal(); err != nil {
 		return err
 	}
-	if gr.g.closed.Load() {
+	if !gr.open() {
 		return ErrClosed
 	}
-	if len(gr.execs) == 1 && len(gr.g.ranks) > 1 {
+	if g.recording.Load() != nil {
+		return bad("capture", "a graph cannot be launched inside a capture of its group")
+	}
+	if g.algorithm != OneshotPull {
 		return gr.launchTogether()
 	}
 	for r, x := range gr.execs {
-		if err := x.Launch(gr.g.ranks[r].stream); err != nil {
-			gr.g.fail(err)
+		if err := x.Launch(g.ranks[r].stream); err != nil {
+			g.fail(err)
 			return err
 		}
 	}
 	return nil
+}
+
+func (gr *Graph) open() bool {
+	gr.g.mu.Lock()
+	defer gr.g.mu.Unlock()
+	_, ok := gr.g.graphs[gr]
+	return ok
 }
 
 // launchTogether launches the one graph on rank 0's stream, behind and ahead of the others' work.
@@ -159,13 +178,15 @@ func (gr *Graph) launchTogether() error {
 
 // Close frees the graph. No replay may still be running. Closing again does nothing.
 func (gr *Graph) Close() error {
-	gr.g.mu.Lock()
-	_, open := gr.g.graphs[gr]
-	delete(gr.g.graphs, gr)
-	gr.g.mu.Unlock()
-	if !open {
+	g := gr.g
+	g.queue.Lock()
+	defer g.queue.Unlock()
+	if !gr.open() {
 		return nil
 	}
+	g.mu.Lock()
+	delete(g.graphs, gr)
+	g.mu.Unlock()
 	return gr.destroy()
 }
 

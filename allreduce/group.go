@@ -33,16 +33,23 @@ type Group struct {
 
 	agree agreement
 	meet  *meeting
+	queue sync.Mutex // one whole-group call at a time, so that all ranks see the same order
 
-	mu            sync.Mutex // guards what follows
-	registrations atomic.Pointer[[]*Registration]
+	recording atomic.Pointer[recording] // not nil during a capture
+
+	mu            sync.Mutex // guards the next three
 	registered    uint32
 	graphs        map[*Graph]struct{}
+	released      bool
+	registrations atomic.Pointer[[]*Registration]
 	modules       []*launcher.Module
-	capturing     atomic.Bool
-	closed        atomic.Bool
-	failure       atomic.Pointer[FailedError]
-	failed        chan struct{} // closed with failure
+	reserved      map[int]int // SMs taken in the ledger of residency, by device
+
+	life    sync.RWMutex // held while statuses are read, and while they are freed
+	closed  atomic.Bool
+	failure atomic.Pointer[FailedError]
+	stop    chan struct{} // closed on failure and by Close
+	stopped sync.Once
 }
 
 // NewGroup makes a group on rt: chooses the algorithm from what the devices can do, loads the kernels, and
@@ -57,7 +64,7 @@ func NewGroup(rt *launcher.Runtime, cfg Config) (*Group, error) {
 		return nil, fmt.Errorf("new group: %w", err)
 	}
 	g := &Group{rt: rt, cfg: cfg, agree: agreement{world: cfg.Ranks}, meet: newMeeting(cfg.Ranks),
-		graphs: map[*Graph]struct{}{}, failed: make(chan struct{})}
+		graphs: map[*Graph]struct{}{}, stop: make(chan struct{})}
 	g.registrations.Store(&[]*Registration{})
 	enablePeers(rt, m, cfg.Devices)
 	if g.algorithm, g.reason, err = Choose(m, cfg.Devices, cfg.Algorithm); err != nil {
@@ -117,7 +124,7 @@ func (g *Group) build() error {
 			return fmt.Errorf("rank %d: %w", r.id, err)
 		}
 	}
-	return g.measureFit()
+	return g.reserve()
 }
 
 // load loads the best build of a kernel source for a device.
@@ -137,43 +144,6 @@ func (g *Group) load(dev int, source string) (*launcher.Module, *kernels.Module,
 	}
 	g.modules = append(g.modules, m)
 	return m, build, nil
-}
-
-// measureFit finds how many blocks each rank may launch: a kernel's blocks wait for their peers', so all of
-// them, of every rank on a device, must be resident together. With dependent launch the next call's blocks
-// can be there as well.
-func (g *Group) measureFit() error {
-	g.fit = map[int]int{}
-	sharing := map[int]int{}
-	for _, r := range g.ranks {
-		sharing[r.dev]++
-	}
-	for threads := 32; threads <= maxThreads; threads += 32 {
-		fit := flags.MaxBlocks
-		for _, r := range g.ranks {
-			generations := 1
-			if r.dependent {
-				generations = 2
-			}
-			for _, k := range r.pull {
-				perSM, err := k.MaxActiveBlocks(threads, 0)
-				if err != nil {
-					return err
-				}
-				fit = min(fit, perSM*g.rt.Devices()[r.dev].SMs/(sharing[r.dev]*generations))
-			}
-		}
-		g.fit[threads] = fit
-	}
-	threads := maxThreads
-	if g.cfg.Threads != 0 {
-		threads = g.cfg.Threads
-	}
-	if need := max(1, g.cfg.Blocks); g.algorithm == OneshotPull && g.fit[threads] < need {
-		return &PlanError{Algorithm: g.algorithm, Remedy: "use fewer ranks per device, fewer blocks, or copy",
-			Reason: fmt.Sprintf("%d block(s) of %d threads per rank are wanted and %d can be resident together", need, threads, g.fit[threads])}
-	}
-	return nil
 }
 
 // World is the number of ranks.
@@ -208,12 +178,15 @@ func (g *Group) shape(n uint64) (blocks, threads int) {
 
 func (g *Group) fitting(threads int) int { return g.fit[threads] }
 
-// AllReduce queues the call on every rank: in[r] and out[r] are rank r's buffers. Everything is checked
-// before anything is queued.
+// AllReduce queues the call on every rank: in[r] and out[r] are rank r's buffers. An output may be its own rank's
+// input, and apart from that overlaps no buffer of the call. Everything is checked before anything is queued. Calls
+// from several goroutines are queued one after another.
 func (g *Group) AllReduce(in, out []launcher.Buffer, count uint64, dt DType) error {
 	if len(in) != len(g.ranks) || len(out) != len(g.ranks) {
 		return bad("in, out", "%d and %d buffers for %d ranks", len(in), len(out), len(g.ranks))
 	}
+	g.queue.Lock()
+	defer g.queue.Unlock()
 	var ops [flags.MaxRanks]operation
 	for r, rank := range g.ranks {
 		op, err := rank.check(in[r], out[r], count, dt)
@@ -221,6 +194,9 @@ func (g *Group) AllReduce(in, out []launcher.Buffer, count uint64, dt DType) err
 			return err
 		}
 		ops[r] = op
+	}
+	if err := apart(ops[:len(g.ranks)]); err != nil {
+		return err
 	}
 	harmonise(ops[:len(g.ranks)])
 	if g.algorithm == OneshotPull {
@@ -240,6 +216,31 @@ func (g *Group) enqueueAll(ops [flags.MaxRanks]operation) error {
 		eg.Go(func() error { return rank.enqueue(&ops[r]) })
 	}
 	return eg.Wait()
+}
+
+// apart refuses an output that overlaps another rank's buffer, which only ranks that share a device can have.
+func apart(ops []operation) error {
+	for r := range ops {
+		for p := range ops {
+			if p == r {
+				continue
+			}
+			for _, o := range [...]struct {
+				name string
+				b    launcher.Buffer
+			}{{"in", ops[p].in}, {"out", ops[p].out}} {
+				if overlap(ops[r].out, o.b) {
+					return &ArgumentError{Rank: r, Arg: "out", Detail: fmt.Sprintf("%d bytes at %#x overlap %s of rank %d at %#x",
+						ops[r].out.Size(), ops[r].out.Ptr(), o.name, p, o.b.Ptr())}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func overlap(a, b launcher.Buffer) bool {
+	return a.Ptr() < b.Ptr()+b.Size() && b.Ptr() < a.Ptr()+a.Size()
 }
 
 // harmonise uses what only the sight of all ranks' buffers allows: an input that is not registered alike on
@@ -299,12 +300,22 @@ func (g *Group) Err() error {
 	return nil
 }
 
+// refusal is why no call can be made, nil when one can.
+func (g *Group) refusal() error {
+	if g.closed.Load() {
+		return ErrClosed
+	}
+	return g.Err()
+}
+
 // fail records the first failure, and tells all waiting kernels and goroutines to give up.
 func (g *Group) fail(cause error) {
 	if !g.failure.CompareAndSwap(nil, &FailedError{Cause: cause}) {
 		return
 	}
-	close(g.failed)
+	g.halt()
+	g.life.RLock()
+	defer g.life.RUnlock()
 	for _, r := range g.ranks {
 		if r.status != nil {
 			_ = r.status.Store32(flags.AbortOffset, 1) // without it the kernels end by their deadline
@@ -312,42 +323,90 @@ func (g *Group) fail(cause error) {
 	}
 }
 
-// Close waits for queued work, at most a little longer than Config.Timeout, and frees everything. Its
-// error lists what could not be freed.
+// halt wakes the goroutines that wait for other ranks.
+func (g *Group) halt() { g.stopped.Do(func() { close(g.stop) }) }
+
+// diagnose looks at what the kernels of every rank left behind, since the failure of one makes the results of the
+// others doubtful. It fails the group with the first record found, and returns the record of rank own, if any.
+func (g *Group) diagnose(own int) error {
+	g.life.RLock()
+	var first, mine error
+	for r, rank := range g.ranks {
+		if rank.status == nil || rank.status.Ptr() == 0 {
+			continue
+		}
+		if code, err := rank.status.Load32(flags.CodeOffset); err != nil || code == 0 {
+			continue
+		}
+		err := flags.Diagnose(r, rank.status.Bytes())
+		if r == own {
+			mine = err
+		}
+		if first == nil || errors.Is(err, flags.ErrTimeout) && !errors.Is(first, flags.ErrTimeout) {
+			first = err
+		}
+	}
+	g.life.RUnlock()
+	if first != nil {
+		g.fail(first)
+	}
+	return mine
+}
+
+// Close refuses new calls, waits for queued work, at most a little longer than Config.Timeout, and frees everything.
+// It returns a failure that no Sync has reported, and what could not be freed. After ErrBusy it can be called again.
 func (g *Group) Close() error {
-	if g.closed.Swap(true) {
+	g.queue.Lock() // not in the middle of a whole-group call
+	defer g.queue.Unlock()
+	g.closed.Store(true)
+	g.halt()
+	for _, r := range g.ranks {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+	}
+	g.mu.Lock()
+	released := g.released
+	g.mu.Unlock()
+	if released {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Timeout+5*time.Second)
 	defer cancel()
+	known := g.failure.Load() != nil
+	var errs []error
 	for _, r := range g.ranks {
-		if r.stream == nil {
-			continue
-		}
-		err := r.stream.Sync(ctx)
-		if errors.Is(err, context.DeadlineExceeded) {
+		if err := r.stream.Sync(ctx); errors.Is(err, context.DeadlineExceeded) {
 			return fmt.Errorf("close rank %d: %w: %w", r.id, ErrBusy, err)
+		} else if err != nil && !known {
+			errs = append(errs, err)
 		}
 	}
-	return g.release()
+	_ = g.diagnose(-1)
+	if f := g.failure.Load(); f != nil && !known {
+		errs = append(errs, f.Cause)
+	}
+	return errors.Join(append(errs, g.release())...)
 }
 
 // release frees what build made, in reverse.
 func (g *Group) release() error {
 	g.closed.Store(true)
-	var errs []error
 	g.mu.Lock()
 	graphs := g.graphs
-	g.graphs = map[*Graph]struct{}{}
+	g.graphs, g.released = map[*Graph]struct{}{}, true
 	g.mu.Unlock()
+	var errs []error
 	for gr := range graphs {
 		errs = append(errs, gr.destroy())
 	}
+	g.life.Lock()
+	defer g.life.Unlock()
 	for _, r := range g.ranks {
 		errs = append(errs, r.release())
 	}
 	for _, m := range g.modules {
 		errs = append(errs, m.Close())
 	}
+	g.unreserve()
 	return errors.Join(errs...)
 }

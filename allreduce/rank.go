@@ -54,9 +54,13 @@ func (r *Rank) Device() int { return r.dev }
 func (r *Rank) Stream() *launcher.Stream { return r.stream }
 
 // AllReduce queues this rank's part of a call: out becomes the sum of all ranks' in, count elements of dt
-// each. in and out are memory of the rank's device, aligned to an element, and either the same or apart. It
-// returns once the work is queued: at once for oneshot-pull; copy and host wait, up to Config.Timeout, until
-// the other ranks have come. Every rank must make the same calls in the same order.
+// each. in and out are memory of the rank's device, aligned to an element, and either the same or apart; out is apart
+// from the other ranks' buffers too, which only Group.AllReduce can check. It returns once the work is queued:
+// at once for oneshot-pull, unless this rank is 256 calls ahead of another; copy and host wait, up to
+// Config.Timeout, until the other ranks have come. Every rank must make the same calls in the same order.
+//
+// After a failure, on whichever rank, outputs are undefined, and an input that peers read in place must not be
+// overwritten before every rank's Sync has returned.
 func (r *Rank) AllReduce(in, out launcher.Buffer, count uint64, dt DType) error {
 	op, err := r.check(in, out, count, dt)
 	if err != nil {
@@ -79,17 +83,14 @@ func bytesOf(rank int, count uint64, dt DType) (uint64, error) {
 
 // check refuses what cannot be queued, and finds how the call is to be done. It changes nothing.
 func (r *Rank) check(in, out launcher.Buffer, count uint64, dt DType) (op operation, err error) {
-	if r.g.closed.Load() {
-		return op, ErrClosed
-	}
-	if f := r.g.failure.Load(); f != nil {
-		return op, f
+	if err := r.g.refusal(); err != nil {
+		return op, err
 	}
 	n, err := bytesOf(r.id, count, dt)
 	if err != nil {
 		return op, err
 	}
-	op.call = call{count: count, dtype: dt, capture: r.g.capturing.Load()}
+	op.call = call{count: count, dtype: dt}
 	if count == 0 {
 		return op, nil
 	}
@@ -117,6 +118,8 @@ func (r *Rank) checkBuffer(arg string, b launcher.Buffer, n uint64, dt DType) (l
 		return refuse(err, "not usable memory")
 	}
 	switch {
+	case !r.g.rt.Owns(b):
+		return refuse(nil, "memory of another runtime: use buffers of the runtime that the group was made on")
 	case b.Device() != r.dev:
 		return refuse(nil, "memory of device %d, the rank is on device %d", b.Device(), r.dev)
 	case b.Size() < n:
@@ -136,50 +139,76 @@ func (r *Rank) enqueue(op *operation) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	g := r.g
-	if f := g.failure.Load(); f != nil {
-		return f
+	if err := g.refusal(); err != nil {
+		return err
 	}
-	seq := r.seq
-	r.seq++
-	err := g.agree.join(r.id, seq, op.call, g.cfg.Timeout, g.failed)
-	if err == nil && op.call.count != 0 {
-		if g.algorithm == OneshotPull {
-			err = r.enqueuePull(op)
-		} else {
-			err = r.enqueueGather(op)
-		}
+	if err := r.agree(op.call); err != nil {
+		return err
+	}
+	if err := g.refusal(); err != nil { // stopped while this rank waited
+		return err
+	}
+	if op.call.count == 0 {
+		return nil
+	}
+	var err error
+	if g.algorithm == OneshotPull {
+		err = r.enqueuePull(op)
+	} else {
+		err = r.enqueueGather(op)
 	}
 	if err != nil {
 		g.fail(err)
 		return err
 	}
-	if f := g.failure.Load(); f != nil {
-		return f
+	return g.refusal()
+}
+
+// agree compares the call with the other ranks'. A difference fails the group, as some may have launched already;
+// in a capture of one-shot pull nothing has run, and only the capture fails.
+func (r *Rank) agree(c call) error {
+	g := r.g
+	if rec := g.recording.Load(); rec != nil {
+		err := rec.join(r.id, c)
+		if err != nil && g.algorithm != OneshotPull {
+			g.fail(err)
+		}
+		return err
 	}
-	return nil
+	seq := r.seq
+	r.seq++
+	err := g.agree.join(r.id, seq, c, g.cfg.Timeout, g.stop)
+	if err != nil {
+		g.fail(err)
+	}
+	return err
 }
 
 // Sync waits for the rank's queued work. It returns the wait's failure (a launcher.TimeoutError when ctx ended
 // first, with the work still running), what went wrong on this rank (a *flags.StuckError naming the peer), or
 // the group's failure.
 func (r *Rank) Sync(ctx context.Context) error {
-	if r.g.closed.Load() {
+	g := r.g
+	if g.closed.Load() {
 		return ErrClosed
+	}
+	if g.recording.Load() != nil {
+		return bad("sync", "a capture is under way and nothing runs: wait after Graph.Launch")
 	}
 	if err := r.stream.Sync(ctx); err != nil {
 		var late *launcher.TimeoutError
-		if !errors.As(err, &late) {
-			r.g.fail(err)
+		switch {
+		case g.closed.Load():
+			return ErrClosed
+		case !errors.As(err, &late):
+			g.fail(err)
 		}
 		return err
 	}
-	if err := flags.Diagnose(r.id, r.status.Bytes()); err != nil {
-		r.g.fail(err)
-		if errors.Is(err, flags.ErrTimeout) {
-			return err
-		}
+	if err := g.diagnose(r.id); errors.Is(err, flags.ErrTimeout) {
+		return err
 	}
-	return r.g.Err()
+	return g.Err()
 }
 
 // build allocates the rank's memory and prepares its kernels.
@@ -223,7 +252,7 @@ func (r *Rank) connect() error {
 	return nil
 }
 
-// release frees the rank's memory.
+// release frees the rank's memory. Freeing twice is harmless.
 func (r *Rank) release() error {
 	var errs []error
 	for _, b := range []launcher.Buffer{r.pad, r.control, r.stage} {

@@ -33,6 +33,9 @@ func (g *Group) Register(bufs []launcher.Buffer) (*Registration, error) {
 		if err := b.Check(); err != nil {
 			return nil, &ArgumentError{Rank: r, Arg: "register", Detail: "not usable memory", Err: err}
 		}
+		if !g.rt.Owns(b) {
+			return nil, &ArgumentError{Rank: r, Arg: "register", Detail: "memory of another runtime"}
+		}
 		if b.Device() != g.ranks[r].dev {
 			return nil, &ArgumentError{Rank: r, Arg: "register", Detail: fmt.Sprintf("memory of device %d, the rank is on device %d", b.Device(), g.ranks[r].dev)}
 		}
@@ -43,6 +46,14 @@ func (g *Group) Register(bufs []launcher.Buffer) (*Registration, error) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	for _, o := range *g.registrations.Load() {
+		for r := range g.ranks {
+			if reg.base[r] < o.base[r]+o.size && o.base[r] < reg.base[r]+reg.size {
+				return nil, &ArgumentError{Rank: r, Arg: "register", Detail: fmt.Sprintf(
+					"%d bytes at %#x overlap a registered buffer at %#x: close that registration first", reg.size, reg.base[r], o.base[r])}
+			}
+		}
+	}
 	g.registered++
 	reg.id = g.registered
 	list := append(slices.Clone(*g.registrations.Load()), reg)

@@ -46,6 +46,9 @@ const (
 	// StatusBytes is the size of a Status; AbortOffset is the place of the abort word in it.
 	StatusBytes = recordOffset + recordBytes
 	AbortOffset = 0
+	// CodeOffset is the place of the record's Code, which the kernel publishes last: once it is read as other than OK,
+	// the record is complete.
+	CodeOffset = recordOffset
 
 	recordOffset = 16
 	recordBytes  = seenOffset + 4*MaxRanks

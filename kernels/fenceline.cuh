@@ -276,11 +276,13 @@ FL_DEVICE void report(const Comm& c, u32 kind, u32 epoch, u32 missing, u32 seen,
     if (warp_ballot(first) == 0) return;
     const u64 rec = c.status + __builtin_offsetof(Status, record);
     if (lane < MAX_RANKS) store_relaxed_sys(rec + __builtin_offsetof(Record, seen) + 4 * lane, seen);
+    sync_warp();
     if (!leader) return;
     store_relaxed_sys(rec + __builtin_offsetof(Record, slot), kind);
     store_relaxed_sys(rec + __builtin_offsetof(Record, block), block());
     store_relaxed_sys(rec + __builtin_offsetof(Record, missing), missing);
     store_relaxed_sys(rec + __builtin_offsetof(Record, wanted), epoch);
+    fence_release();  // the host reads code first, and the rest once it is set
     store_relaxed_sys(rec + __builtin_offsetof(Record, code), code);
 }
 

@@ -47,6 +47,9 @@ func (rt *Runtime) Alloc(dev int, size uint64) (Buffer, error) {
 	return Buffer{&allocation{rt: rt, dev: dev, ptr: p, size: size}, 0, size}, nil
 }
 
+// Owns tells whether b was made by this runtime. Buffers of another runtime mean nothing here.
+func (rt *Runtime) Owns(b Buffer) bool { return b.a != nil && b.a.rt == rt }
+
 // Wrap makes a Buffer of memory that something else owns, such as a tensor of another library in
 // this process. ptr must point into one allocation of dev that holds size bytes from there on;
 // dev is -1 for pinned host memory. The driver is asked, so a wrong pointer is refused here. The

@@ -162,3 +162,23 @@ func TestBufferDoesNotAllocate(t *testing.T) {
 	require.Zero(t, n)
 	require.NoError(t, b.Free())
 }
+
+func TestZeroHostBuffer(t *testing.T) {
+	for _, h := range []*HostBuffer{nil, {}} {
+		require.Zero(t, h.Ptr())
+		require.Zero(t, h.Size())
+		require.Nil(t, h.Bytes())
+		_, err := h.Load32(0)
+		require.ErrorIs(t, err, ErrInvalidValue)
+		require.ErrorIs(t, h.Store32(0, 1), ErrInvalidValue)
+		require.NoError(t, h.Free())
+	}
+}
+
+func TestOwns(t *testing.T) {
+	rt, other := OpenWith(newFake(1)), OpenWith(newFake(1))
+	b := must[Buffer](t)(rt.Alloc(0, 64))
+	require.True(t, rt.Owns(b))
+	require.False(t, other.Owns(b))
+	require.False(t, rt.Owns(Buffer{}))
+}

@@ -31,14 +31,22 @@ func (rt *Runtime) AllocHost(size uint64) (*HostBuffer, error) {
 	}, nil
 }
 
-// Ptr is the address as devices see it.
-func (h *HostBuffer) Ptr() uint64 { return uint64(h.a.ptr) }
+// null is a HostBuffer that AllocHost did not make.
+func (h *HostBuffer) null() bool { return h == nil || h.a == nil }
+
+// Ptr is the address as devices see it; 0 for the zero HostBuffer.
+func (h *HostBuffer) Ptr() uint64 { return h.Buffer().Ptr() }
 
 // Size is the length in bytes.
-func (h *HostBuffer) Size() uint64 { return h.a.size }
+func (h *HostBuffer) Size() uint64 { return h.Buffer().Size() }
 
 // Buffer is the memory as devices see it: for kernel arguments and copies. It ends with h.
-func (h *HostBuffer) Buffer() Buffer { return Buffer{h.a, 0, h.a.size} }
+func (h *HostBuffer) Buffer() Buffer {
+	if h.null() {
+		return Buffer{}
+	}
+	return Buffer{h.a, 0, h.a.size}
+}
 
 // Bytes is the memory as the host sees it, nil once freed. It must not be used after Free, and
 // words that a running kernel accesses are to be read and written with Load32 and Store32.
@@ -72,6 +80,9 @@ func (h *HostBuffer) Store32(off uint64, v uint32) error {
 
 // Free returns the memory. Freeing again does nothing. No queued work may still use it.
 func (h *HostBuffer) Free() error {
+	if h.null() {
+		return nil
+	}
 	return h.life.end(h.a.rt, func() error {
 		h.a.freed.Store(true)
 		if err := h.a.rt.d.HostFree(h.mem); err != nil {
@@ -83,6 +94,9 @@ func (h *HostBuffer) Free() error {
 
 // use enters the handle's life, or says why not.
 func (h *HostBuffer) use(op string) error {
+	if h.null() {
+		return invalid(op, -1, "null host buffer; make one with Runtime.AllocHost")
+	}
 	if err := h.a.rt.alive(op); err != nil {
 		return err
 	}
@@ -94,7 +108,7 @@ func (h *HostBuffer) use(op string) error {
 
 // word is use for one aligned 32-bit word.
 func (h *HostBuffer) word(op string, off uint64) error {
-	if off%4 != 0 || h.a.size < 4 || off > h.a.size-4 {
+	if !h.null() && (off%4 != 0 || h.a.size < 4 || off > h.a.size-4) {
 		return invalid(op, -1, "offset %d: want a multiple of 4 that leaves 4 bytes of the buffer's %d", off, h.a.size)
 	}
 	return h.use(op)

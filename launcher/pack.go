@@ -18,8 +18,8 @@ func (a *Args) set(i int, arg any) error {
 	case Buffer:
 		return a.SetBuffer(i, v)
 	case *HostBuffer:
-		if v == nil {
-			return a.refuse(i, "a nil *HostBuffer")
+		if v.null() {
+			return a.refuse(i, "a null *HostBuffer")
 		}
 		return a.SetBuffer(i, v.Buffer())
 	case []byte:

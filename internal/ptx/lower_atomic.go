@@ -45,7 +45,7 @@ func lowerAtomic(b *builder, returns bool) {
 	if noftz != (name == "add" && t.size() <= 4 && t.float() && t != tF32) {
 		b.fail("`.noftz` belongs to .add of 16-bit floats, and is required there")
 	}
-	o.fn = b.atomicFn(o.sub, name, t)
+	o.fn = b.atomicFn(o.sub, name, t, o.space)
 	base := 0
 	if returns {
 		base = 1
@@ -67,7 +67,7 @@ func lowerAtomic(b *builder, returns bool) {
 }
 
 // atomicFn gives the new value from the old one (a), the operand (b) and cas's new value (c).
-func (b *builder) atomicFn(code uint8, name string, t typ) scalar {
+func (b *builder) atomicFn(code uint8, name string, t typ, sp space) scalar {
 	m := t.mask()
 	bad := false
 	var fn scalar
@@ -82,7 +82,11 @@ func (b *builder) atomicFn(code uint8, name string, t typ) scalar {
 			if t == tF16 || t == tBF16 {
 				b.require(sm16(t), 63, "atomic add of 16-bit floats")
 			}
-			fn = newFloatOp(t).add()
+			f := newFloatOp(t)
+			// The ISA: f32 in global memory flushes subnormals, in shared memory it does not. A generic
+			// address is taken for a global one.
+			f.ftz = t == tF32 && sp != spShared
+			fn = f.add()
 		default:
 			fn = intAdd(t)
 		}

@@ -175,7 +175,7 @@ func lowerRedux(b *builder) {
 	if bitwise != t.bits() {
 		b.fail("`.%s` takes no type `%v`", name, t)
 	}
-	o.fn = b.atomicFn(atomOps[name], name, map[typ]typ{tS32: tS32, tU32: tU32, tB32: tB32}[t])
+	o.fn = b.atomicFn(atomOps[name], name, map[typ]typ{tS32: tS32, tU32: tU32, tB32: tB32}[t], spShared)
 	if name == "add" {
 		o.fn = intAdd(t)
 	}

@@ -210,6 +210,8 @@ func TestAtomics(t *testing.T) {
 		{"atom.global.add.u32 %r1, [%rd0], 5", 1, 6, 16},
 		{"atom.global.add.s32 %r1, [%rd0], -1", 1, 0, 0xfffffffe},
 		{"atom.add.f32 %f1, [%rd0], 0f3F800000; mov.b32 %r1, %f1", f32(1), f32(2), f32(4)},
+		{"atom.global.add.f32 %f1, [%rd0], 0f00000001; mov.b32 %r1, %f1", 0x80000001, 0, 0}, // flushes subnormals
+		{"red.global.add.f32 [%rd0], 0f00800000; mov.u32 %r1, 0", 0x80400000, 0, f32(0x1.8p-125)},
 		{"atom.global.exch.b32 %r1, [%rd0], %r5", 7, 10, 12},
 		{"atom.global.cas.b32 %r1, [%rd0], 7, %r5", 7, 10, 10},
 		{"atom.global.min.u32 %r1, [%rd0], %r5", all32, 10, 10},

@@ -1,0 +1,334 @@
+package allreduce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fenceline/fenceline/flags"
+	"github.com/fenceline/fenceline/launcher"
+)
+
+// A rank that has timed out stages nothing more, so what it staged in an earlier call stays for a late peer.
+func TestPoisonedRankStagesNothing(t *testing.T) {
+	g, err := NewGroup(openAny(t), Config{Ranks: 2, Share: true, MaxBytes: 1 << 16, Timeout: 200 * time.Millisecond})
+	require.NoError(t, err)
+	defer g.Close()
+	r := newRig(t, g, 4096)
+	in, out, _, _ := r.views(trial{count: 1000, dt: F32})
+	ctx, cancel := r.ctx()
+	defer cancel()
+	stage := func() []uint32 { return r.words(0, g.Rank(0).stage) }
+	for i := range 3 { // the first times out, the others find the rank poisoned
+		require.NoError(t, g.Rank(0).stream.CopyIn(ctx, in[0], payload(r.rng, F32, 1000)))
+		require.NoError(t, g.Rank(0).AllReduce(in[0], out[0], 1000, F32))
+		require.NoError(t, g.Rank(0).stream.Sync(ctx))
+		if i == 0 {
+			defer func(first []uint32) { require.Equal(t, first, stage()) }(stage())
+		}
+	}
+	// Nor does the late peer take what it can still compute for a success.
+	require.NoError(t, g.Rank(1).AllReduce(in[1], out[1], 1000, F32))
+	require.ErrorIs(t, g.Rank(1).Sync(ctx), ErrFailed)
+}
+
+// Ranks that share a device could be given each other's memory.
+func TestOverlapAcrossRanks(t *testing.T) {
+	rt := openAny(t)
+	for _, alg := range everyAlgorithm {
+		t.Run(alg.String(), func(t *testing.T) {
+			g := newGroup(t, rt, Config{Ranks: 2, Devices: []int{0, 0}, Algorithm: alg})
+			r := newRig(t, g, 4096)
+			c := trial{count: 500, dt: F32}
+			for want, change := range map[string]func(in, out []launcher.Buffer){
+				"rank 0: out: 2000 bytes at": func(in, out []launcher.Buffer) { out[0] = in[1] },
+				"overlap out of rank":        func(in, out []launcher.Buffer) { out[0] = out[1] },
+				"overlap in of rank 1": func(in, out []launcher.Buffer) {
+					var err error
+					out[0], err = r.arenas[1].in.Slice(guard+1000, 2000)
+					require.NoError(t, err)
+				},
+				"overlap in of rank": func(in, out []launcher.Buffer) { in[0], out[0], out[1] = in[1], in[1], in[1] },
+			} {
+				in, out, _, _ := r.views(c)
+				change(in, out)
+				err := g.AllReduce(in, out, c.count, c.dt)
+				require.ErrorIs(t, err, ErrInvalidArgument)
+				require.ErrorContains(t, err, want)
+			}
+			in, out, _, _ := r.views(c)
+			in[0] = in[1] // reading the same is fine
+			require.NoError(t, g.AllReduce(in, out, c.count, c.dt))
+			r.sync()
+		})
+	}
+}
+
+// Whole-group calls and replays from several goroutines are queued one after another.
+func TestConcurrentCalls(t *testing.T) {
+	rt := openAny(t)
+	for _, alg := range everyAlgorithm {
+		t.Run(alg.String(), func(t *testing.T) {
+			g := newGroup(t, rt, Config{Ranks: 3, Algorithm: alg})
+			const callers, rounds = 4, 6
+			rigs := make([]*rig, callers)
+			for i := range rigs {
+				rigs[i] = newRig(t, g, 4096)
+			}
+			for round := range rounds {
+				var wg sync.WaitGroup
+				inputs, wants := make([][][]byte, callers), make([][]byte, callers)
+				trials := make([]trial, callers)
+				errs := make([]error, callers)
+				for i, r := range rigs {
+					trials[i] = trial{count: uint64(100 + 200*i + round), dt: DTypes()[i%3]}
+					inputs[i], wants[i] = r.fill(trials[i])
+				}
+				for i, r := range rigs {
+					in, out, _, _ := r.views(trials[i])
+					wg.Go(func() { errs[i] = g.AllReduce(in, out, trials[i].count, trials[i].dt) })
+				}
+				wg.Wait()
+				require.NoError(t, errors.Join(errs...))
+				rigs[0].sync()
+				for i, r := range rigs {
+					r.verify(trials[i], inputs[i], wants[i])
+				}
+			}
+		})
+	}
+}
+
+func TestForeignRuntime(t *testing.T) {
+	g := newGroup(t, openEmu(t, "nvlink", 2), Config{Ranks: 2})
+	r := newRig(t, g, 4096)
+	in, out, _, _ := r.views(trial{count: 10, dt: F32})
+	other := openEmu(t, "nvlink", 2)
+	b, err := other.Alloc(1, 4096)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, b.Free()) }()
+	err = g.AllReduce([]launcher.Buffer{in[0], b}, out, 10, F32)
+	require.ErrorIs(t, err, ErrInvalidArgument)
+	require.ErrorContains(t, err, "rank 1: in: memory of another runtime")
+	_, err = g.Register([]launcher.Buffer{in[0], b})
+	require.ErrorContains(t, err, "memory of another runtime")
+}
+
+// Groups on one device share its room: what they may launch together is resident together.
+func TestResidencyLedger(t *testing.T) {
+	rt := openEmu(t, "nvlink", 1)
+	var groups []*Group
+	for range 100 {
+		g, err := NewGroup(rt, Config{Ranks: 8, Share: true, MaxBytes: 1 << 18, Timeout: 20 * time.Second})
+		if err != nil {
+			require.ErrorIs(t, err, ErrNoPlan)
+			require.ErrorContains(t, err, "with the groups that exist")
+			break
+		}
+		groups = append(groups, g)
+	}
+	require.NotEmpty(t, groups)
+	require.Less(t, len(groups), 20)
+	// Queued rank by rank, as badly as possible, all of them end.
+	var rigs []*rig
+	c := trial{count: 1 << 16, dt: F32}
+	for _, g := range groups {
+		rigs = append(rigs, newRig(t, g, c.size()))
+	}
+	inputs, wants := make([][][]byte, len(rigs)), make([][]byte, len(rigs))
+	for i, r := range rigs {
+		inputs[i], wants[i] = r.fill(c)
+	}
+	for p := range 8 {
+		for _, r := range rigs {
+			in, out, _, _ := r.views(c)
+			require.NoError(t, r.g.Rank(p).AllReduce(in[p], out[p], c.count, c.dt))
+		}
+	}
+	for i, r := range rigs {
+		r.sync()
+		r.verify(c, inputs[i], wants[i])
+		require.NoError(t, r.g.Close())
+	}
+	g := newGroup(t, rt, Config{Ranks: 8}) // the room is free again
+	require.Positive(t, g.fit[512])
+	require.NoError(t, g.Close())
+	residency.mu.Lock()
+	defer residency.mu.Unlock()
+	require.NotContains(t, residency.taken, place{rt, 0})
+}
+
+// Captures in which the ranks differ, or that fail, are refused and leave the group working.
+func TestCaptureRefused(t *testing.T) {
+	rt := openAny(t)
+	mine := errors.New("mine")
+	for name, c := range map[string]struct {
+		queue func(r *rig, in, out []launcher.Buffer) error
+		want  error
+	}{
+		"one rank": {func(r *rig, in, out []launcher.Buffer) error {
+			return r.g.Rank(0).AllReduce(in[0], out[0], 100, F32)
+		}, ErrInvalidArgument},
+		"other counts": {func(r *rig, in, out []launcher.Buffer) error {
+			_ = r.g.Rank(0).AllReduce(in[0], out[0], 100, F32)
+			_ = r.g.Rank(1).AllReduce(in[1], out[1], 99, F32)
+			return nil
+		}, ErrMismatch},
+		"own error": {func(r *rig, in, out []launcher.Buffer) error {
+			_ = r.g.Rank(0).AllReduce(in[0], out[0], 100, F32)
+			return mine
+		}, mine},
+		"sync inside": {func(r *rig, in, out []launcher.Buffer) error {
+			return r.g.Sync(context.Background())
+		}, ErrInvalidArgument},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGroup(t, rt, Config{Ranks: 2})
+			r := newRig(t, g, 4096)
+			in, out, _, _ := r.views(trial{count: 100, dt: F32})
+			_, err := g.Capture(func() error { return c.queue(r, in, out) })
+			require.ErrorIs(t, err, c.want)
+			r.run(trial{count: 100, dt: F32})
+		})
+	}
+}
+
+func TestCapturePanics(t *testing.T) {
+	rt := openAny(t)
+	for _, alg := range everyAlgorithm {
+		t.Run(alg.String(), func(t *testing.T) {
+			g := newGroup(t, rt, Config{Ranks: 3, Algorithm: alg})
+			r := newRig(t, g, 4096)
+			require.PanicsWithValue(t, "user", func() { _, _ = g.Capture(func() error { panic("user") }) })
+			r.run(trial{count: 100, dt: F32})
+		})
+	}
+}
+
+// One rank after the other, with more calls than ranks may be ahead of each other outside a capture.
+func TestCaptureRankByRank(t *testing.T) {
+	g := newGroup(t, openAny(t), Config{Ranks: 2})
+	r := newRig(t, g, 4096)
+	c := trial{count: 100, dt: F32}
+	in, out, _, _ := r.views(c)
+	gr, err := g.Capture(func() error {
+		for p := range g.World() {
+			for range ahead + 44 {
+				if err := g.Rank(p).AllReduce(in[p], out[p], c.count, c.dt); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	inputs, want := r.fill(c)
+	require.NoError(t, gr.Launch())
+	r.sync()
+	r.verify(c, inputs, want)
+	r.run(c)
+}
+
+func TestGraphAfterClose(t *testing.T) {
+	rt := openAny(t)
+	for _, alg := range everyAlgorithm {
+		g := newGroup(t, rt, Config{Ranks: 2, Algorithm: alg})
+		gr, err := g.Capture(func() error { return nil })
+		require.NoError(t, err)
+		require.NoError(t, gr.Launch())
+		require.NoError(t, gr.Close())
+		require.ErrorIs(t, gr.Launch(), ErrClosed)
+	}
+}
+
+func TestOverlappingRegistrations(t *testing.T) {
+	g := newGroup(t, openAny(t), Config{Ranks: 2})
+	r := newRig(t, g, 4096)
+	in, out, _, _ := r.views(trial{count: 100, dt: F32})
+	reg, err := g.Register(in)
+	require.NoError(t, err)
+	_, err = g.Register([]launcher.Buffer{in[0], out[1]})
+	require.ErrorIs(t, err, ErrInvalidArgument)
+	require.ErrorContains(t, err, "rank 0: register: 400 bytes at")
+	require.NoError(t, reg.Close())
+	reg, err = g.Register([]launcher.Buffer{in[0], out[1]})
+	require.NoError(t, err)
+	require.NoError(t, reg.Close())
+}
+
+// A failure that no Sync has seen is reported by Close, once.
+func TestCloseReportsFailure(t *testing.T) {
+	g, err := NewGroup(openAny(t), Config{Ranks: 2, Share: true, MaxBytes: 4096, Timeout: 100 * time.Millisecond})
+	require.NoError(t, err)
+	r := newRig(t, g, 4096)
+	in, out, _, _ := r.views(trial{count: 100, dt: F32})
+	require.NoError(t, g.Rank(0).AllReduce(in[0], out[0], 100, F32))
+	err = g.Close()
+	require.ErrorIs(t, err, flags.ErrTimeout)
+	require.ErrorContains(t, err, "waiting for rank 1")
+	require.NoError(t, g.Close())
+}
+
+// Close that could not wait long enough frees nothing, and can be called again.
+func TestCloseAgainAfterBusy(t *testing.T) {
+	rt := openAny(t)
+	g := newGroup(t, rt, Config{Ranks: 1})
+	busy := newGate(t, rt, 500*time.Millisecond)
+	require.NoError(t, busy.kernel.Launch(g.Rank(0).Stream(), launcher.Linear(1, 1), busy.args))
+	timeout := g.cfg.Timeout
+	g.cfg.Timeout = 50*time.Millisecond - 5*time.Second
+	require.ErrorIs(t, g.Close(), ErrBusy)
+	g.cfg.Timeout = timeout
+	require.NoError(t, g.Close()) // and the runtime's own check finds no leak
+}
+
+// Close wakes ranks that wait for others on the host.
+func TestCloseWakesWaiting(t *testing.T) {
+	rt := openAny(t)
+	for _, alg := range []Algorithm{Copy, Host} {
+		t.Run(alg.String(), func(t *testing.T) {
+			g := newGroup(t, rt, Config{Ranks: 2, Algorithm: alg, Timeout: time.Minute})
+			r := newRig(t, g, 4096)
+			in, out, _, _ := r.views(trial{count: 100, dt: F32})
+			done := make(chan error)
+			go func() { done <- g.Rank(0).AllReduce(in[0], out[0], 100, F32) }()
+			time.Sleep(20 * time.Millisecond)
+			start := time.Now()
+			require.NoError(t, g.Close())
+			require.ErrorIs(t, <-done, ErrClosed)
+			require.Less(t, time.Since(start), 20*time.Second)
+		})
+	}
+}
+
+// Sync, calls and Close may meet.
+func TestCloseDuringUse(t *testing.T) {
+	rt := openAny(t)
+	for i := range 20 {
+		g := newGroup(t, rt, Config{Ranks: 2})
+		r := newRig(t, g, 4096)
+		in, out, _, _ := r.views(trial{count: 100, dt: F32})
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				for range 50 {
+					err := errors.Join(g.AllReduce(in, out, 100, F32), g.Sync(context.Background()))
+					if err != nil {
+						if !errors.Is(err, ErrClosed) {
+							t.Error(err)
+						}
+						return
+					}
+				}
+			})
+		}
+		time.Sleep(time.Duration(i) * 200 * time.Microsecond)
+		require.NoError(t, g.Close(), fmt.Sprint(i))
+		wg.Wait()
+	}
+}
