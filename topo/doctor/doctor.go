@@ -96,19 +96,23 @@ type Finding struct {
 	Remedy   []string   `json:"remedy,omitempty"` // what to do, in order
 }
 
-// conclude adds a conclusion. The worst status stands for the finding; conclusions of equal status are joined, milder
-// ones are dropped. Remedies of what is dropped go with it.
+// conclude adds a conclusion. The worst status stands for the finding, and its conclusions and remedies come first.
+// That something is in order is not worth saying beside a problem.
 func (f *Finding) conclude(s Status, result string, remedy ...string) {
+	problem := func(s Status) bool { return s >= Unknown }
 	switch {
-	case f.Result == "" || s > f.Status:
+	case f.Result == "", problem(s) && !problem(f.Status):
 		f.Status, f.Result, f.Remedy = s, result, nil
-	case s < f.Status:
+	case problem(f.Status) && !problem(s), slices.Contains(strings.Split(f.Result, "; "), result):
 		return
+	case s > f.Status:
+		f.Status, f.Result = s, result+"; "+f.Result
+		remedy, f.Remedy = append(slices.Clone(remedy), f.Remedy...), nil
 	default:
 		f.Result += "; " + result
 	}
 	for _, r := range remedy {
-		if r != "" && !slices.Contains(f.Remedy, r) {
+		if r != "" && f.Status != OK && !slices.Contains(f.Remedy, r) {
 			f.Remedy = append(f.Remedy, r)
 		}
 	}

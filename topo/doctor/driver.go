@@ -112,13 +112,13 @@ func checkPTX(h *host, f *Finding) {
 			sources = append(sources, mod.Source)
 		}
 	}
-	f.see("kernels", "%s, need a driver for CUDA %s; their fastest builds one for CUDA %s", plural(len(sources), "source"), gpu.CUDAVersion(oldest), gpu.CUDAVersion(newest))
+	f.see("kernels", "%s: need a driver for CUDA %s, their fastest builds one for CUDA %s", plural(len(sources), "source"), gpu.CUDAVersion(oldest), gpu.CUDAVersion(newest))
 	if h.o.Driver == nil {
 		release := parseRelease(h.t.word("proc/driver/nvidia/version"))
 		cuda := cudaOf(release)
 		switch {
 		case release == "":
-			f.conclude(Unknown, "no driver to compare with")
+			f.conclude(Unknown, "no driver to compare with", "run doctor where the driver is open")
 		case cuda < oldest:
 			f.see("/proc/driver/nvidia/version", "release %s", release)
 			f.conclude(Fail, "driver release "+release+" is older than the kernels' PTX", "update the driver to branch 470 or newer")

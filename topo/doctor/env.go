@@ -205,7 +205,7 @@ func checkOwnEnv(h *host, f *Finding) {
 		i := slices.IndexFunc(h.o.Knobs, func(k Knob) bool { return k.Name == name })
 		switch {
 		case h.o.Knobs == nil:
-			f.conclude(Unknown, name+" cannot be judged: the list of knobs was not given")
+			f.conclude(Unknown, name+" cannot be judged: the list of knobs was not given", "run demo doctor")
 		case i < 0:
 			remedy := "unset it"
 			if near := h.nearest(name); near != "" {

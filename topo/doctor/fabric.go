@@ -25,7 +25,14 @@ func checkFabric(h *host, f *Finding) {
 		f.see("open", "%v", h.o.OpenErr)
 	}
 	if len(h.switches)+len(devices) == 0 && !notReady {
-		f.conclude(Skipped, "no NVSwitch")
+		switch {
+		case h.pciErr == nil:
+			f.conclude(Skipped, "no NVSwitch")
+		case h.realDriver():
+			f.conclude(OK, "CUDA starts, so a fabric, if there is one, is configured")
+		default:
+			f.conclude(Unknown, "whether there are NVSwitches cannot be seen", "run lspci -d 10de:")
+		}
 		return
 	}
 	release := parseRelease(h.t.word("proc/driver/nvidia/version"))
@@ -150,14 +157,18 @@ func checkParams(h *host, f *Finding) {
 		return
 	}
 	keys := append(parseDwords(params["RegistryDwords"]), parseDwords(params["RegistryDwordsPerDevice"])...)
-	const modprobe = "remove it from /etc/modprobe.d, rebuild the initramfs and reboot"
+	const modprobe = "edit /etc/modprobe.d, rebuild the initramfs and reboot"
+	var forcing []string
 	for _, k := range keys {
 		switch strings.ToLower(k.name) {
 		case "forcep2p", "rmforcep2ptype", "rmpciep2ptype", "peermappingoverride", "grdmapcitopocheckoverride":
 			f.see("/"+file, "RegistryDwords %s", k)
-			f.conclude(Warn, k.name+" overrides what the driver would say of peer access: only probes can be believed",
-				"run demo probe; "+modprobe+" if pairs fail")
+			forcing = append(forcing, k.name)
 		}
+	}
+	if len(forcing) > 0 {
+		f.conclude(Warn, "peer access is forced ("+names(forcing)+"): what the driver says of it is no longer its own judgement, only probes count",
+			"run demo probe; if pairs fail, take the keys out of RegistryDwords: "+modprobe)
 	}
 	if on(params["NvLinkDisable"]) {
 		f.see("/"+file, "NvLinkDisable: %s", params["NvLinkDisable"])

@@ -130,8 +130,12 @@ func checkPidfd(h *host, f *Finding) {
 	}
 	f.see("/proc/sys/kernel/osrelease", "%s", release)
 	const socket = "or pass descriptors over a Unix socket, which needs no such right"
+	bad, alone := Warn, ""
+	if h.count() == 1 && !h.emulated() {
+		bad, alone = OK, "; one GPU needs no other process"
+	}
 	if enough, ok := kernelAtLeast(release, 5, 6); ok && !enough {
-		f.conclude(Warn, "the kernel is older than 5.6 and has no pidfd_getfd", "update the kernel, "+socket)
+		f.conclude(bad, "the kernel is older than 5.6 and has no pidfd_getfd"+alone, "update the kernel, "+socket)
 		return
 	}
 	if h.t.live {
@@ -142,7 +146,7 @@ func checkPidfd(h *host, f *Finding) {
 		}
 		if err != nil {
 			f.see("pidfd_getfd", "on this process: %v", err)
-			f.conclude(Warn, "pidfd_getfd is refused even on this process: a system call filter (seccomp)",
+			f.conclude(bad, "pidfd_getfd does not work even on this process: a system call filter (seccomp) or a sandbox"+alone,
 				"start the container with --cap-add=SYS_PTRACE or --security-opt seccomp=unconfined, "+socket)
 			return
 		}
@@ -165,13 +169,13 @@ func checkPidfd(h *host, f *Finding) {
 	case scope == "0":
 		f.conclude(OK, "ranks of one user may fetch from each other")
 	case scope == "3":
-		f.conclude(Warn, "Yama forbids it to everyone until reboot", "set kernel.yama.ptrace_scope=1 and reboot, "+socket)
+		f.conclude(bad, "Yama forbids it to everyone until reboot"+alone, "set kernel.yama.ptrace_scope=1 and reboot, "+socket)
 	case (scope == "1" || scope == "2") && may:
 		f.conclude(OK, "restricted by Yama, and this process has CAP_SYS_PTRACE")
 	case scope == "1":
-		f.conclude(Warn, "Yama lets a process fetch from its descendants only: sibling ranks are refused", allow+socket)
+		f.conclude(bad, "Yama lets a process fetch from its descendants only: sibling ranks are refused"+alone, allow+socket)
 	case scope == "2":
-		f.conclude(Warn, "Yama asks for CAP_SYS_PTRACE, which this process lacks", allow+socket)
+		f.conclude(bad, "Yama asks for CAP_SYS_PTRACE, which this process lacks"+alone, allow+socket)
 	default:
 		f.conclude(Unknown, "unknown ptrace_scope", "run sysctl kernel.yama.ptrace_scope")
 	}

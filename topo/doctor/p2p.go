@@ -24,7 +24,7 @@ type tally struct {
 
 func (t *tally) add(kind, pair, example, remedy string) {
 	if t.pairs[kind] == nil {
-		t.example[kind] = pair + ": " + example
+		t.example[kind] = example
 	}
 	t.pairs[kind] = append(t.pairs[kind], pair)
 	if t.remedy[kind] == "" {
@@ -53,7 +53,10 @@ var kinds = []struct {
 	{kindUnasked, Unknown}, {kindUnknown, Unknown}, {kindGood, OK},
 }
 
-const seeAbove = "look at the findings on IOMMU, ACS and BAR1, then update BIOS and driver; until then the pair is not used for direct access"
+const (
+	mend   = "look at the findings on IOMMU, ACS and BAR1, then update BIOS and driver"
+	unused = mend + "; until then the pair is not used directly"
+)
 
 func checkP2P(h *host, f *Finding) {
 	m := h.o.Machine
@@ -79,11 +82,11 @@ func checkP2P(h *host, f *Finding) {
 				continue
 			}
 			var got topo.Measured
-			if meas != nil {
+			if meas != nil && i < len(meas.Pairs) && j < len(meas.Pairs[i]) {
 				got = meas.Pairs[i][j]
 			}
 			var back topo.Pair
-			if j < len(m.Pairs) && i < len(m.Pairs[j]) {
+			if j < len(m.Pairs) && i < len(m.Pairs[j]) { // a machine made by hand may be ragged
 				back = m.Pairs[j][i]
 			}
 			kind, example, remedy := judgePair(p, back, got)
@@ -95,7 +98,11 @@ func checkP2P(h *host, f *Finding) {
 		if len(pairs) == 0 {
 			continue
 		}
-		f.see("pairs "+names(pairs), "%s; %s", k.name, t.example[k.name])
+		example := t.example[k.name]
+		if len(pairs) > 1 {
+			example = pairs[0] + ": " + example
+		}
+		f.see("pair "+names(pairs), "%s (%s)", k.name, example)
 		f.conclude(k.status, fmt.Sprintf("%s: %s", plural(len(pairs), "pair"), k.name), t.remedy[k.name])
 	}
 }
@@ -113,7 +120,7 @@ func judgePair(p, back topo.Pair, got topo.Measured) (kind, example, remedy stri
 			example = "NVML says " + string(code)
 		}
 		if back.CanRead() == topo.Yes || back.CanWrite() == topo.Yes {
-			return kindOneWay, example, "kernels that need both directions are not used; " + seeAbove
+			return kindOneWay, example, "kernels that need both directions are not used; " + mend
 		}
 		if remedy = codeRemedies[code]; remedy == "" {
 			remedy = "copies and host staging are used; cards under one PCIe switch or with NVLink have peer access"
@@ -123,15 +130,15 @@ func judgePair(p, back topo.Pair, got topo.Measured) (kind, example, remedy stri
 	r, w, fl := got.Read, got.Write, got.Flags
 	switch {
 	case r.Answer == topo.No && w.Answer == topo.No:
-		return kindLies, "reading: " + told(r) + "; writing: " + told(w), seeAbove
+		return kindLies, "reading: " + told(r) + "; writing: " + told(w), unused
 	case r.Answer == topo.No && w.Answer != topo.Yes, r.Answer == topo.No && fl.Answer == topo.No:
-		return kindLies, "reading: " + told(r) + "; writing: " + told(w) + "; flags: " + told(fl), seeAbove
+		return kindLies, "reading: " + told(r) + "; writing: " + told(w) + "; flags: " + told(fl), unused
 	case fl.Answer == topo.No:
-		return kindFlags, "flags: " + told(fl), seeAbove
+		return kindFlags, "flags: " + told(fl), unused
 	case r.Answer == topo.No:
-		return kindNoReads, "reading: " + told(r), "kernels that push are used; " + seeAbove
+		return kindNoReads, "reading: " + told(r), "kernels that push are used; " + mend
 	case w.Answer == topo.No:
-		return kindNoWrites, "writing: " + told(w), "kernels that pull are used; " + seeAbove
+		return kindNoWrites, "writing: " + told(w), "kernels that pull are used; " + mend
 	case pairState(got) == topo.Yes:
 		return kindGood, "read, write and flags", ""
 	case reads == topo.Unknown && writes == topo.Unknown:

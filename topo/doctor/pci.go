@@ -86,14 +86,14 @@ func (h *host) judgeTranslation(f *Finding, translated, units []string) {
 		f.conclude(OK, result)
 		return
 	}
-	f.conclude(s, result, "add iommu=pt to the kernel command line (GRUB_CMDLINE_LINUX), run update-grub and reboot; if pairs still fail, "+off,
-		"or switch the IOMMU (VT-d, AMD-Vi) off in the BIOS; then run demo probe again")
+	f.conclude(s, result, "add iommu=pt to the kernel command line (GRUB_CMDLINE_LINUX), run update-grub, reboot, and run demo probe again",
+		"if pairs still fail: "+off+", or switch the IOMMU (VT-d, AMD-Vi) off in the BIOS")
 }
 
 func checkACS(h *host, f *Finding) {
 	if h.pciErr != nil {
 		f.see("/"+pciRoot, "%s", reason(h.pciErr))
-		f.conclude(Unknown, "bridges cannot be read", "run as root: lspci -vvv | grep -e ^[0-9a-f] -e ACSCtl")
+		f.conclude(Unknown, "bridges cannot be read", "run as root: lspci -vvv | grep -e '^[0-9a-f]' -e ACSCtl")
 		return
 	}
 	for _, p := range h.cmdline {
@@ -171,7 +171,7 @@ func (h *host) judgeACS(f *Finding, total int, switchPorts, rootPorts, unread []
 			"for good: switch ACS off in the BIOS (where virtual machines do not need it), or do the above in a boot script; then run demo probe again")
 	case len(unread) > 0 && s != OK:
 		f.conclude(Unknown, fmt.Sprintf("%d of %s cannot be read", len(unread), plural(total, "bridge")),
-			"run as root: demo doctor, or lspci -vvv | grep -e ^[0-9a-f] -e ACSCtl")
+			"run as root: demo doctor, or lspci -vvv | grep -e '^[0-9a-f]' -e ACSCtl")
 	case len(unread) > 0:
 		f.conclude(OK, why)
 	default:
