@@ -129,36 +129,37 @@ func (f *Finding) see(source, format string, args ...any) {
 type check struct {
 	id, title string
 	hardware  bool // means nothing where no GPU is
+	bus       bool // means nothing on WSL, where the bus belongs to Windows
 	run       func(h *host, f *Finding)
 }
 
 // checks are in causal order: what stands earlier breaks what stands later.
 var checks = []check{
-	{"place", "where this runs", false, checkPlace},
-	{"gpus", "NVIDIA GPUs on the PCI bus", false, checkGPUs},
-	{"module", "kernel module", true, checkModule},
-	{"nodes", "device nodes", true, checkNodes},
-	{"libcuda", "CUDA driver library", true, checkCUDALibrary},
-	{"env-cuda", "CUDA environment", false, checkCUDAEnv},
-	{"fabric", "NVSwitch and fabric manager", true, checkFabric},
-	{"driver", "driver", false, checkDriver},
-	{"ptx", "driver against the kernels' PTX", false, checkPTX},
-	{"nvml", "NVML library", true, checkNVML},
-	{"nccl", "NCCL library", true, checkNCCL},
-	{"env-nccl", "NCCL environment", false, checkNCCLEnv},
-	{"env-fenceline", "Fenceline environment", false, checkOwnEnv},
-	{"mig", "MIG", true, checkMIG},
-	{"params", "kernel module parameters", true, checkParams},
-	{"iommu", "IOMMU", true, checkIOMMU},
-	{"acs", "PCIe access control (ACS)", true, checkACS},
-	{"bar1", "BAR1", true, checkBAR1},
-	{"pcie", "PCIe links", true, checkPCIe},
-	{"p2p", "peer access", false, checkP2P},
-	{"shm", "/dev/shm", false, checkShm},
-	{"namespaces", "IPC and PID namespaces", false, checkNamespaces},
-	{"pidfd", "fetching descriptors from peers", false, checkPidfd},
-	{"limits", "resource limits", false, checkLimits},
-	{"signals", "signal handlers", false, checkSignals},
+	{"place", "where this runs", false, false, checkPlace},
+	{"gpus", "NVIDIA GPUs on the PCI bus", false, false, checkGPUs},
+	{"module", "kernel module", true, true, checkModule},
+	{"nodes", "device nodes", true, false, checkNodes},
+	{"libcuda", "CUDA driver library", true, false, checkCUDALibrary},
+	{"env-cuda", "CUDA environment", false, false, checkCUDAEnv},
+	{"fabric", "NVSwitch and fabric manager", true, true, checkFabric},
+	{"driver", "driver", false, false, checkDriver},
+	{"ptx", "driver against the kernels' PTX", false, false, checkPTX},
+	{"nvml", "NVML library", true, false, checkNVML},
+	{"nccl", "NCCL library", true, false, checkNCCL},
+	{"env-nccl", "NCCL environment", false, false, checkNCCLEnv},
+	{"env-fenceline", "Fenceline environment", false, false, checkOwnEnv},
+	{"mig", "MIG", true, false, checkMIG},
+	{"params", "kernel module parameters", true, true, checkParams},
+	{"iommu", "IOMMU", true, true, checkIOMMU},
+	{"acs", "PCIe access control (ACS)", true, true, checkACS},
+	{"bar1", "BAR1", true, true, checkBAR1},
+	{"pcie", "PCIe links", true, true, checkPCIe},
+	{"p2p", "peer access", false, false, checkP2P},
+	{"shm", "/dev/shm", false, false, checkShm},
+	{"namespaces", "IPC and PID namespaces", false, false, checkNamespaces},
+	{"pidfd", "fetching descriptors from peers", false, false, checkPidfd},
+	{"limits", "resource limits", false, false, checkLimits},
+	{"signals", "signal handlers", false, false, checkSignals},
 }
 
 // Run makes all checks. When ctx ends, the checks that are left are Unknown.
@@ -174,6 +175,8 @@ func Run(ctx context.Context, o Options) *Report {
 			f.conclude(Unknown, "not looked at: "+err.Error(), "run doctor again with more time")
 		case c.hardware && absent != "":
 			f.conclude(Skipped, absent)
+		case c.bus && h.wsl:
+			f.conclude(Skipped, "WSL: it belongs to Windows")
 		default:
 			c.run(h, &f)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fenceline/fenceline/internal/emu"
 	"github.com/fenceline/fenceline/internal/gpu"
 	"github.com/fenceline/fenceline/kernels"
 	"github.com/fenceline/fenceline/topo"
@@ -102,7 +103,8 @@ var hosts = []struct {
 	{"iommu-zero", "iommu", "iommu", Fail, both(measured(
 		topo.Measured{Read: no("", 0, 0x5eed0001, 0), Write: no("", 0, 0x5eed0002, 0), Flags: no("timed out after 2s", 0, 0, 0)},
 		topo.Measured{Read: no("", 64, 0x5eed0003, 0), Write: no("", 0, 0x5eed0004, 0), Flags: no("timed out after 2s", 0, 0, 0)}))},
-	{"iommu-pt", "iommu-pt", "iommu", Warn, both(measured(good, good))},
+	{"iommu-typo", "iommu-typo", "iommu", Warn, both(nil)},
+	{"iommu-pt", "iommu-pt", "", OK, both(measured(good, good))},
 	{"write-only", "pcie", "p2p", Warn, both(measured(
 		topo.Measured{Read: no("timed out after 2s", 0, 0, 0), Write: topo.Check{Answer: topo.Yes}, Flags: topo.Check{Answer: topo.Yes}},
 		topo.Measured{Read: no("timed out after 2s", 0, 0, 0), Write: topo.Check{Answer: topo.Yes}, Flags: topo.Check{Answer: topo.Yes}}))},
@@ -144,7 +146,7 @@ var hosts = []struct {
 		o.Machine.Devices[0].MIG, o.Machine.Devices[1].MIG = topo.Yes, topo.Yes
 	}},
 	{"wsl", "wsl", "place", Warn, nil},
-	{"geforce", "geforce", "bar1", Warn, func(o *Options) {
+	{"geforce", "geforce", "pcie", Warn, func(o *Options) {
 		both(nil)(o)
 		none := topo.Pair{Access: topo.No, Read: topo.No, Write: topo.No, ReadCode: topo.CodeGNS, WriteCode: topo.CodeGNS, Link: "PHB"}
 		o.Machine.Pairs[0][1], o.Machine.Pairs[1][0] = none, none
@@ -265,6 +267,74 @@ func TestPTX(t *testing.T) {
 	f = run(13000, 6, 1)
 	require.Equal(t, Fail, f.Status)
 	require.Equal(t, []string{"leave this device out with CUDA_VISIBLE_DEVICES: it is too old"}, f.Remedy)
+}
+
+// The emulator is a driver like any other: what it claims is judged, what it lacks is skipped.
+func TestEmulator(t *testing.T) {
+	root := layOut(t, "laptop.host")
+	for machine, want := range map[string]struct {
+		status Status
+		result string
+	}{
+		"nvlink":  {Unknown, "12 pairs: claimed, not probed"},
+		"one-way": {Warn, "6 pairs: reached in the other direction only; 6 pairs: claimed, not probed"},
+		"no-p2p":  {Warn, "12 pairs: no peer access"},
+	} {
+		d, err := emu.Open(emu.Config{Machine: machine, Devices: 4})
+		require.NoError(t, err)
+		m, err := topo.FromDriver(d)
+		require.NoError(t, err)
+		r := Run(t.Context(), Options{Sysroot: root, Driver: d, Machine: m})
+		require.Equal(t, want.status, r.Finding("p2p").Status, machine)
+		require.Equal(t, want.result, r.Finding("p2p").Result, machine)
+		require.Equal(t, want.status, r.Status, machine)
+		require.Equal(t, Skipped, r.Finding("driver").Status)
+		require.Contains(t, r.Finding("driver").Result, "no GPU executes anything")
+		require.Equal(t, Skipped, r.Finding("iommu").Status)
+		require.Equal(t, OK, r.Finding("ptx").Status)
+		require.Zero(t, d.Live())
+		require.NoError(t, d.Close())
+	}
+}
+
+func TestJudgePair(t *testing.T) {
+	yes, bad := topo.Check{Answer: topo.Yes}, no("timed out", 0, 0, 0)
+	var unasked topo.Check
+	denied := topo.Pair{Access: topo.No}
+	for _, c := range []struct {
+		claim, back        topo.Pair
+		read, write, flags topo.Check
+		kind               string
+	}{
+		{claimed, claimed, yes, yes, yes, kindGood},
+		{claimed, claimed, yes, yes, unasked, kindUnasked},
+		{claimed, claimed, bad, bad, bad, kindLies},
+		{claimed, claimed, bad, unasked, unasked, kindLies},
+		{claimed, claimed, bad, yes, bad, kindLies},
+		{claimed, claimed, bad, yes, yes, kindNoReads},
+		{claimed, claimed, yes, bad, yes, kindNoWrites},
+		{claimed, claimed, yes, yes, bad, kindFlags},
+		{claimed, claimed, unasked, unasked, unasked, kindUnasked},
+		{denied, claimed, unasked, unasked, unasked, kindOneWay},
+		{denied, denied, unasked, unasked, unasked, kindNone},
+		{topo.Pair{}, topo.Pair{}, unasked, unasked, unasked, kindUnknown},
+		{topo.Pair{}, topo.Pair{}, yes, yes, yes, kindGood},
+	} {
+		kind, example, remedy := judgePair(c.claim, c.back, topo.Measured{Read: c.read, Write: c.write, Flags: c.flags})
+		require.Equal(t, c.kind, kind)
+		require.NotEmpty(t, example)
+		require.Equal(t, kind == kindGood, remedy == "")
+	}
+}
+
+// A machine or measurement of the wrong shape is left out, not indexed.
+func TestRaggedInput(t *testing.T) {
+	for _, m := range []*topo.Measurement{{}, {Pairs: [][]topo.Measured{{}, {}}}, {Pairs: [][]topo.Measured{{{}}}}} {
+		o := Options{Sysroot: t.TempDir(), Machine: machineOf(claimed), Measurement: m}
+		require.Equal(t, "not counted", Run(t.Context(), o).Finding("p2p").Evidence[0].Said[:11])
+		o.Machine.Pairs = append(o.Machine.Pairs, []topo.Pair{{}, {}, {}, {}})
+		Run(t.Context(), o)
+	}
 }
 
 // Every golden report belongs to a host, and every canned host is used.

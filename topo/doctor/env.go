@@ -177,7 +177,7 @@ func judgeVariables(h *host, f *Finding, vars []variable) {
 		}
 		f.see(v.name, "%q", value)
 		if w := v.judge(h, value); w.status != OK {
-			f.conclude(w.status, fmt.Sprintf("%s=%s %s", v.name, clean(value), w.result), w.remedy)
+			f.conclude(w.status, fmt.Sprintf("%s=%s %s", v.name, clean(value), w.result), v.name+": "+w.remedy)
 		}
 	}
 	switch {
@@ -207,9 +207,9 @@ func checkOwnEnv(h *host, f *Finding) {
 		case h.o.Knobs == nil:
 			f.conclude(Unknown, name+" cannot be judged: the list of knobs was not given", "run demo doctor")
 		case i < 0:
-			remedy := "unset it"
+			remedy := "unset " + name
 			if near := h.nearest(name); near != "" {
-				remedy = near + " may be meant; otherwise unset it"
+				remedy = near + " may be meant; otherwise unset " + name
 			}
 			f.conclude(Fail, name+" is no knob of Fenceline", remedy)
 		case h.o.Knobs[i].Check != nil:

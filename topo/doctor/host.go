@@ -205,7 +205,7 @@ func (h *host) peerRisk() (s Status, why string) {
 		return OK, "one GPU: it has no peer"
 	}
 	m := h.realMachine()
-	over, tested, broken := 0, 0, 0
+	over, tested, broken, never := 0, 0, 0, 0
 	if m != nil {
 		meas := h.measured()
 		for i, row := range m.Pairs {
@@ -214,6 +214,9 @@ func (h *host) peerRisk() (s Status, why string) {
 					continue
 				}
 				over++
+				if p.ReadCode == topo.CodeGNS && p.WriteCode == topo.CodeGNS {
+					never++
+				}
 				if meas == nil || i >= len(meas.Pairs) || j >= len(meas.Pairs[i]) {
 					continue
 				}
@@ -232,6 +235,8 @@ func (h *host) peerRisk() (s Status, why string) {
 	switch {
 	case broken > 0:
 		return Fail, fmt.Sprintf("%d of %d pairs over PCIe fail their probes", broken, over)
+	case over > 0 && never == over:
+		return OK, "the driver offers no peer access for these GPUs, whatever this is set to"
 	case over > 0 && tested == over:
 		return OK, "all pairs over PCIe pass their probes in spite of it"
 	}

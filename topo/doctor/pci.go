@@ -23,10 +23,13 @@ func checkIOMMU(h *host, f *Finding) {
 	var typos []string
 	for _, p := range h.cmdline {
 		if slices.Contains([]string{"iommu", "intel_iommu", "amd_iommu", "iommu.passthrough", "iommu.strict"}, p.name) {
-			f.see("/proc/cmdline", "%s", p)
-			if why := noEffect[p.String()]; why != "" {
-				typos = append(typos, p.String()+" has no effect: "+why)
+			why := noEffect[p.String()]
+			if why == "" {
+				f.see("/proc/cmdline", "%s", p)
+				continue
 			}
+			f.see("/proc/cmdline", "%s (no effect: %s)", p, why)
+			typos = append(typos, p.String())
 		}
 	}
 	units, err := h.t.list("sys/class/iommu")
@@ -68,8 +71,8 @@ func checkIOMMU(h *host, f *Finding) {
 	default:
 		f.conclude(Unknown, "how it treats the GPUs cannot be read", "run as root: cat /sys/kernel/iommu_groups/*/type; dmesg | grep -i -e DMAR -e AMD-Vi")
 	}
-	if len(typos) > 0 {
-		f.conclude(Warn, strings.Join(typos, "; "), "correct the kernel command line (GRUB_CMDLINE_LINUX), update-grub, reboot")
+	if len(typos) > 0 && f.Status >= Warn {
+		f.conclude(Warn, "no effect on the command line: "+names(typos))
 	}
 }
 

@@ -152,8 +152,6 @@ func checkModule(h *host, f *Finding) {
 	if err != nil {
 		f.see("/"+file, "%s", reason(err))
 		switch {
-		case h.wsl:
-			f.conclude(Skipped, "WSL: the module lives on the Windows side")
 		case h.realDriver():
 			f.conclude(Unknown, "its version cannot be read; the driver works", "run nvidia-smi")
 		case len(h.gpus) > 0:

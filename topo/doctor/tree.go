@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"unicode"
 	"unicode/utf8"
 )
@@ -38,14 +39,17 @@ func (t *tree) close() {
 	}
 }
 
+// readOnly does not wait for a pipe's writer.
+const readOnly = os.O_RDONLY | syscall.O_NONBLOCK
+
 func (t *tree) open(name string) (*os.File, error) {
 	switch {
 	case t.err != nil:
 		return nil, t.err
 	case t.live:
-		return os.Open("/" + name)
+		return os.OpenFile("/"+name, readOnly, 0)
 	}
-	return t.root.Open(name)
+	return t.root.OpenFile(name, readOnly, 0)
 }
 
 // bytes is the content of a file, cut at maxRead.
