@@ -52,7 +52,10 @@ func TestArgumentsMirrorSources(t *testing.T) {
 	m, err := kernels.Load()
 	require.NoError(t, err)
 	for _, mod := range m.Modules {
-		want := map[string]int{"oneshot_pull": pullBytes, "reduce_local": reduceBytes}[mod.Source]
+		want, ours := map[string]int{"oneshot_pull": pullBytes, "reduce_local": reduceBytes}[mod.Source]
+		if !ours {
+			continue
+		}
 		for _, e := range mod.Entries {
 			require.Equal(t, want, e.Bytes, "%s %s", mod.File, e.Name)
 		}

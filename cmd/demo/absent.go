@@ -31,11 +31,12 @@ func (r *runner) absentRank(ctx context.Context, g *allreduce.Group) error {
 	if err == nil {
 		err = r.refusal(b)
 	}
-	if err = errors.Join(err, r.closeGroup(g)); err != nil {
-		return err
+	cerr := r.closeGroup(g)
+	if ctx.Err() != nil && (cerr == nil || errors.Is(cerr, flags.ErrTimeout)) {
+		return errInterrupted // what the calls that were cut short came to is no news
 	}
-	if ctx.Err() != nil {
-		return errInterrupted
+	if err = errors.Join(err, cerr); err != nil {
+		return err
 	}
 	if r.text != nil {
 		r.text.absentSeen(rep)

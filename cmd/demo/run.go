@@ -134,10 +134,11 @@ func (r *runner) group() (*allreduce.Group, error) {
 
 // closeGroup waits for the group's work and frees all that it used.
 func (r *runner) closeGroup(g *allreduce.Group) error {
-	if err := g.Close(); err != nil {
-		return err // work may still run: the runtime's Close releases the rest
+	err := g.Close()
+	if errors.Is(err, allreduce.ErrBusy) {
+		return err // work still runs: the runtime's Close releases the rest
 	}
-	var errs []error
+	errs := []error{err}
 	for _, b := range r.left {
 		errs = append(errs, b.free())
 	}
