@@ -36,6 +36,7 @@ type Measured struct {
 	CopyRate    float64 `json:"copy_gbs,omitempty"`        // copy engine, peer access on, GB/s (10^9 bytes)
 	CopyNoP2P   float64 `json:"copy_nop2p_gbs,omitempty"`  // copy engine, peer access off
 	CopyBoth    float64 `json:"copy_both_gbs,omitempty"`   // copy engine, both directions at once, sum
+	BothNoP2P   float64 `json:"both_nop2p_gbs,omitempty"`  // the same, peer access off
 	KernelRate  float64 `json:"kernel_gbs,omitempty"`      // loads by a kernel, GB/s
 	KernelBoth  float64 `json:"kernel_both_gbs,omitempty"` // loads by kernels, both directions at once, sum
 }
