@@ -79,6 +79,14 @@ type request struct {
 	Options Options           `json:"options"`
 }
 
+func marshalRequest(m *topo.Machine, pairs [][]topo.Measured, list []item, o *Options) ([]byte, error) {
+	b, err := json.Marshal(request{m, pairs, list, *o})
+	if err != nil {
+		return nil, fmt.Errorf("write a child's orders: %w", err)
+	}
+	return append(b, '\n'), nil
+}
+
 // line is what a child writes to its stdout: one JSON value on a line. Other lines are not the child's own.
 type line struct {
 	Tag    string  `json:"fenceline_probe"` // tagReady, once; tagResult, for each item in order; tagFailed, and then it ends
@@ -90,7 +98,7 @@ const tagReady, tagResult, tagFailed = "ready", "result", "failed"
 
 // child runs one child on the items, and returns how many are done: as many as it made, and one more that failed it.
 func (p *parent) child(ctx context.Context, list []item) (done int, err error) {
-	text, err := json.Marshal(request{p.m, p.found.Pairs, list, *p.o})
+	text, err := marshalRequest(p.m, p.found.Pairs, list, p.o)
 	if err != nil {
 		return 0, err
 	}
@@ -174,7 +182,7 @@ func startChild(ctx context.Context, command []string, request []byte) (*process
 		return nil, err
 	}
 	c.stdin = in
-	go func() { _, _ = in.Write(append(request, '\n')) }() // a child that does not read it says so by its end
+	go func() { _, _ = in.Write(request) }() // a child that does not read it says so by its end
 	go func() {
 		defer close(c.ended)
 		defer close(c.lines)
