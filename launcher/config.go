@@ -3,6 +3,7 @@ package launcher
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/fenceline/fenceline/internal/cuda"
@@ -24,7 +25,7 @@ type Config struct {
 
 	// The emulated machine. With backend CUDA these are refused. With Auto, naming a Machine
 	// means the emulator; the others apply when it comes to be used.
-	Machine    string // name of an emulated machine; "" is the emulator's default
+	Machine    string // name of an emulated machine, or "file:PATH" of a saved one; "" is the emulator's default
 	Devices    int    // number of emulated devices; 0 is the machine's own
 	Seed       uint64 // order in which emulated warps run
 	StepBudget uint64 // warp instructions one emulated block may run before it counts as deadlocked; 0 is the default
@@ -107,6 +108,13 @@ func open(cfg Config, drivers openers) (*Runtime, error) {
 // choose opens a driver and says in words why this one.
 func choose(cfg Config, drivers openers) (gpu.Driver, string, error) {
 	ecfg := emu.Config{Machine: cfg.Machine, Devices: cfg.Devices, Seed: cfg.Seed, StepBudget: cfg.StepBudget}
+	if path, ok := strings.CutPrefix(cfg.Machine, filePrefix); ok {
+		m, err := readMachine(path)
+		if err != nil {
+			return nil, "", fmt.Errorf("%w: %w", &ConfigError{"Machine", cfg.Machine, "no topology can be read from it"}, err)
+		}
+		ecfg.Machine, ecfg.Custom = "", m
+	}
 	switch {
 	case cfg.Backend == Emu:
 		d, err := drivers.emu(ecfg)
