@@ -145,6 +145,13 @@ func (s *session) buffers() (err error) {
 
 // close takes everything back and disables the peer access that was enabled. What unfinished work still uses stays.
 func (s *session) close() error {
+	for _, e := range []*side{s.near, s.far} {
+		if s.hung || e.s == 0 {
+			continue
+		}
+		done, err := s.d.StreamWait(e.ord, e.s, slack) // a step that failed half-way left work behind
+		s.hung = err != nil || !done
+	}
 	if s.hung {
 		s.near.stuck, s.far.stuck = true, true
 		return nil

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -88,7 +89,7 @@ func WriteNumbers(w io.Writer, m *topo.Machine, found *topo.Measurement) error {
 		b.WriteString("EMULATED: no GPU executed anything, and the numbers below say nothing about any.\n")
 	}
 	for i, d := range m.Devices {
-		fmt.Fprintf(&b, "Device: %d, %s, pciBusID: %s\n", i, d.Name, d.PCI)
+		fmt.Fprintf(&b, "Device: %d, %s, pciBusID: %s\n", i, d.Name, cmp.Or(d.PCI, "-"))
 	}
 	for i := range m.Devices {
 		for j := range m.Devices {
