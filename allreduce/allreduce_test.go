@@ -261,3 +261,35 @@ func TestBackToBack(t *testing.T) {
 		})
 	}
 }
+
+// Work behind an in-place call on its stream may overwrite the input: peers have read it by then.
+func TestRegisteredInputIsReusable(t *testing.T) {
+	g := newGroup(t, openAny(t), Config{Ranks: 4, InPlaceBytes: 1})
+	r := newRig(t, g, 60<<10)
+	r.register()
+	c := trial{count: 15000, dt: F32}
+	in, out, _, _ := r.views(c)
+	for range 20 {
+		_, want := r.fill(c)
+		require.NoError(t, g.AllReduce(in, out, c.count, c.dt))
+		for p := range in {
+			require.NoError(t, g.Rank(p).Stream().Memset(in[p], 0x77))
+		}
+		r.sync()
+		require.Zero(t, r.countWrong(c, want))
+	}
+}
+
+// Registered buffers that are not equally aligned cannot be read in packs of 16 bytes, and are staged.
+func TestRegisteredUnequalAlignment(t *testing.T) {
+	g := newGroup(t, openAny(t), Config{Ranks: 2, InPlaceBytes: 1})
+	r := newRig(t, g, 8<<10)
+	in, out, _, _ := r.views(trial{count: 1000, dt: F32, skew: 1})
+	reg, err := g.Register(in)
+	require.NoError(t, err)
+	op, err := g.Rank(0).check(in[0], out[0], 1000, F32)
+	require.NoError(t, err)
+	require.Nil(t, op.registration)
+	r.run(trial{count: 1000, dt: F32, skew: 1})
+	require.NoError(t, reg.Close())
+}

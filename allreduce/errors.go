@@ -58,7 +58,7 @@ func (e *NameError) Unwrap() error { return ErrUnknownName }
 
 // MismatchError is two ranks whose calls do not belong together. The group has failed.
 type MismatchError struct {
-	Call       uint64 // number of the call on this group, from 0
+	Call       uint64 // number of the call on this group, from 0; in a capture, of the call in it
 	Rank       int    // the rank that found it
 	Other      int    // a rank that came earlier
 	Mine       string

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,6 +54,11 @@ func TestAbsentRank(t *testing.T) {
 					switch {
 					case errors.As(err, &stuck):
 						require.Equal(t, []int{absent}, stuck.Missing, "rank %d: %v", p, err)
+						require.Equal(t, absent, stuck.Peer)
+						require.EqualValues(t, 1, stuck.Seen, "the good call's epoch")
+						require.EqualValues(t, 2, stuck.Wanted)
+						require.Equal(t, flags.Start, stuck.Slot)
+						require.Zero(t, stuck.Block)
 					case errors.As(err, &gone):
 						require.Equal(t, []int{absent}, gone.Missing, "rank %d: %v", p, err)
 					default:
@@ -196,6 +202,7 @@ func TestBadArguments(t *testing.T) {
 
 func TestBadConfig(t *testing.T) {
 	rt := openEmu(t, "one-way", 3)
+	kinds := []error{ErrInvalidArgument, ErrUnknownName, ErrNoPlan}
 	for want, cfg := range map[string]Config{
 		"4 ranks on 3 device(s): ask for sharing": {Ranks: 4},
 		"17 ranks: use 1 to 16":                   {Ranks: 17, Share: true},
@@ -214,13 +221,14 @@ func TestBadConfig(t *testing.T) {
 	} {
 		_, err := NewGroup(rt, cfg)
 		require.ErrorContains(t, err, want)
+		require.True(t, slices.ContainsFunc(kinds, func(kind error) bool { return errors.Is(err, kind) }), "%v", err)
 	}
 }
 
 // More blocks than can be resident together would wait for each other for ever.
 func TestResidency(t *testing.T) {
 	rt := openAny(t)
-	_, err := NewGroup(rt, Config{Ranks: 16, Share: true, Devices: make([]int, 16), Blocks: 64, Threads: 512})
+	_, err := NewGroup(rt, Config{Ranks: 16, Share: true, Devices: make([]int, 16), Algorithm: OneshotPull, Blocks: 64, Threads: 512})
 	require.ErrorIs(t, err, ErrNoPlan)
 	require.ErrorContains(t, err, "can be resident together")
 }

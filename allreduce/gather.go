@@ -14,7 +14,7 @@ import (
 // all of those and sums. So no input, and no output that is an input, changes while a peer still copies it, and no
 // event is recorded anew while a peer has yet to wait on it.
 type gather struct {
-	parts         launcher.Buffer      // one part per rank, each halfBytes long
+	parts         launcher.Buffer      // one part per rank, each partBytes long
 	pinned        *launcher.HostBuffer // host: this rank's data
 	source        launcher.Buffer      // what peers copy in this piece
 	ready, copied *launcher.Event

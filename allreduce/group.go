@@ -63,13 +63,24 @@ func NewGroup(rt *launcher.Runtime, cfg Config) (*Group, error) {
 	if err != nil {
 		return nil, fmt.Errorf("new group: %w", err)
 	}
-	g := &Group{rt: rt, cfg: cfg, agree: agreement{world: cfg.Ranks}, meet: newMeeting(cfg.Ranks),
-		graphs: map[*Graph]struct{}{}, stop: make(chan struct{})}
-	g.registrations.Store(&[]*Registration{})
 	enablePeers(rt, m, cfg.Devices)
-	if g.algorithm, g.reason, err = Choose(m, cfg.Devices, cfg.Algorithm); err != nil {
+	algorithm, reason, err := Choose(m, cfg.Devices, cfg.Algorithm)
+	if err != nil {
 		return nil, err
 	}
+	g, err := assemble(rt, cfg, algorithm, reason)
+	var crowded *PlanError
+	if cfg.Algorithm == Auto && errors.As(err, &crowded) { // no room for blocks that wait for each other: the next rung
+		algorithm, reason = nextRung(m, cfg.Devices, crowded.Reason)
+		return assemble(rt, cfg, algorithm, reason)
+	}
+	return g, err
+}
+
+func assemble(rt *launcher.Runtime, cfg Config, algorithm Algorithm, reason string) (*Group, error) {
+	g := &Group{rt: rt, cfg: cfg, algorithm: algorithm, reason: reason, agree: agreement{world: cfg.Ranks},
+		meet: newMeeting(cfg.Ranks), graphs: map[*Graph]struct{}{}, stop: make(chan struct{})}
+	g.registrations.Store(&[]*Registration{})
 	if err := g.build(); err != nil {
 		return nil, errors.Join(fmt.Errorf("new group: %w", err), g.release())
 	}
@@ -120,9 +131,7 @@ func (g *Group) build() error {
 		}
 	}
 	for _, r := range g.ranks {
-		if err := r.connect(); err != nil {
-			return fmt.Errorf("rank %d: %w", r.id, err)
-		}
+		r.connect()
 	}
 	return g.reserve()
 }

@@ -124,7 +124,7 @@ func TestResidencyLedger(t *testing.T) {
 	rt := openEmu(t, "nvlink", 1)
 	var groups []*Group
 	for range 100 {
-		g, err := NewGroup(rt, Config{Ranks: 8, Share: true, MaxBytes: 1 << 18, Timeout: 20 * time.Second})
+		g, err := NewGroup(rt, Config{Ranks: 8, Share: true, Algorithm: OneshotPull, MaxBytes: 1 << 18, Timeout: 20 * time.Second})
 		if err != nil {
 			require.ErrorIs(t, err, ErrNoPlan)
 			require.ErrorContains(t, err, "with the groups that exist")
@@ -133,6 +133,13 @@ func TestResidencyLedger(t *testing.T) {
 		groups = append(groups, g)
 	}
 	require.NotEmpty(t, groups)
+	// Left to choose, a group that finds no room takes the next rung.
+	crowded := newRig(t, newGroup(t, rt, Config{Ranks: 8}), 4096)
+	plan, err := crowded.g.Plan(1000, F32)
+	require.NoError(t, err)
+	require.Equal(t, Copy, plan.Algorithm)
+	require.Contains(t, plan.Reason, "can be resident together, with the groups that exist, so direct kernels cannot run")
+	crowded.run(trial{count: 1000, dt: F32})
 	require.Less(t, len(groups), 20)
 	// Queued rank by rank, as badly as possible, all of them end.
 	var rigs []*rig
@@ -160,7 +167,7 @@ func TestResidencyLedger(t *testing.T) {
 	require.NoError(t, g.Close())
 	residency.mu.Lock()
 	defer residency.mu.Unlock()
-	require.NotContains(t, residency.taken, place{rt, 0})
+	require.NotContains(t, residency.taken, g.place(0))
 }
 
 // Captures in which the ranks differ, or that fail, are refused and leave the group working.

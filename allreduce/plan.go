@@ -89,6 +89,14 @@ func Choose(m *topo.Machine, devices []int, want Algorithm) (Algorithm, string, 
 	}
 }
 
+// nextRung is the algorithm below one-shot pull, when that is refused for a reason other than the topology.
+func nextRung(m *topo.Machine, devices []int, refused string) (Algorithm, string) {
+	if noCopy := refuseCopy(m, devices); noCopy != "" {
+		return Host, refused + "; " + noCopy
+	}
+	return Copy, refused + ", so direct kernels cannot run"
+}
+
 func describe(devices []int) string {
 	distinct := slices.Compact(slices.Sorted(slices.Values(devices)))
 	switch {

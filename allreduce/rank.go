@@ -245,11 +245,10 @@ func prepare(m *launcher.Module, entry string, bytes int) (*launcher.Kernel, *la
 }
 
 // connect fills in what needs every rank's memory to be there.
-func (r *Rank) connect() error {
+func (r *Rank) connect() {
 	if r.g.algorithm == OneshotPull {
 		r.connectPull()
 	}
-	return nil
 }
 
 // release frees the rank's memory. Freeing twice is harmless.

@@ -3,6 +3,7 @@ package allreduce
 import (
 	"fmt"
 	"sync"
+	"weak"
 
 	"github.com/fenceline/fenceline/flags"
 	"github.com/fenceline/fenceline/launcher"
@@ -16,10 +17,13 @@ var residency = struct {
 	taken map[place]int
 }{taken: map[place]int{}}
 
+// place is one device of one runtime, which the ledger does not keep alive.
 type place struct {
-	rt  *launcher.Runtime
+	rt  weak.Pointer[launcher.Runtime]
 	dev int
 }
+
+func (g *Group) place(dev int) place { return place{weak.Make(g.rt), dev} }
 
 // reserve finds how many blocks of each size every rank may launch, and takes the room for the most this group will. Calls
 // of a group never overlap, except that with dependent launch the next one's blocks may already be there.
@@ -48,7 +52,7 @@ func (g *Group) reserve() error {
 	for threads := 32; threads <= maxThreads; threads += 32 {
 		fit := flags.MaxBlocks
 		for dev, n := range sharing {
-			free := g.rt.Devices()[dev].SMs - residency.taken[place{g.rt, dev}]
+			free := g.rt.Devices()[dev].SMs - residency.taken[g.place(dev)]
 			fit = min(fit, perSM[threads]*free/n)
 		}
 		g.fit[threads] = fit
@@ -72,7 +76,7 @@ func (g *Group) reserve() error {
 			blocks := n * min(fit, g.mostBlocks())
 			g.reserved[dev] = max(g.reserved[dev], (blocks+perSM[threads]-1)/perSM[threads])
 		}
-		residency.taken[place{g.rt, dev}] += g.reserved[dev]
+		residency.taken[g.place(dev)] += g.reserved[dev]
 	}
 	return nil
 }
@@ -113,7 +117,7 @@ func (g *Group) unreserve() {
 	residency.mu.Lock()
 	defer residency.mu.Unlock()
 	for dev, n := range g.reserved {
-		p := place{g.rt, dev}
+		p := g.place(dev)
 		if residency.taken[p] -= n; residency.taken[p] == 0 {
 			delete(residency.taken, p)
 		}

@@ -189,7 +189,8 @@ func (r *rig) fill(c trial) (inputs [][]byte, want []byte) {
 }
 
 // verify reads everything back: the sums, the inputs, and the guards.
-func (r *rig) verify(c trial, inputs [][]byte, want []byte) {
+// It returns rank 0's output as it was read.
+func (r *rig) verify(c trial, inputs [][]byte, want []byte) (first []byte) {
 	ctx, cancel := r.ctx()
 	defer cancel()
 	_, _, inAt, outAt := r.views(c)
@@ -213,8 +214,12 @@ func (r *rig) verify(c trial, inputs [][]byte, want []byte) {
 				r.t.Fatalf("%+v %v: rank %d %s differs at byte %d (data from %d to %d): got % x, want % x", c, r.g.algorithm, p, what, i,
 					outAt[p], outAt[p]+c.size(), got[i:min(i+16, len(got))], expect[i:min(i+16, len(got))])
 			}
+			if at := outAt[p]; p == 0 && (what == "out") != c.inPlace {
+				first = bytes.Clone(got[at : at+c.size()])
+			}
 		}
 	}
+	return first
 }
 
 // countWrong is the number of output elements, over all ranks, whose bits are not the expected ones.
@@ -243,15 +248,14 @@ func firstDifference(a, b []byte) int {
 	return -1
 }
 
-// run makes one verified call through Group.AllReduce.
+// run makes one verified call through Group.AllReduce, and returns rank 0's output.
 func (r *rig) run(c trial) []byte {
 	r.t.Helper()
 	inputs, want := r.fill(c)
 	in, out, _, _ := r.views(c)
 	require.NoError(r.t, r.g.AllReduce(in, out, c.count, c.dt), "%+v", c)
 	r.sync()
-	r.verify(c, inputs, want)
-	return want
+	return r.verify(c, inputs, want)
 }
 
 // runEach makes one verified call from a goroutine per rank.

@@ -38,7 +38,8 @@ const (
 	// PadBytes is the size of a Pad.
 	PadBytes = 2 * MaxBlocks * MaxRanks * 4
 
-	// ControlBytes is the size of a Control block, EpochOffset and PoisonedOffset the places in it.
+	// ControlBytes is the size of a Control block. EpochOffset is where its epochs begin, one 32-bit word per block;
+	// PoisonedOffset is the place of the poison mark.
 	ControlBytes   = MaxBlocks*4 + 4
 	EpochOffset    = 0
 	PoisonedOffset = MaxBlocks * 4

@@ -33,6 +33,7 @@ func (c Code) String() string {
 var (
 	ErrTimeout = errors.New("a peer did not arrive in time")
 	ErrAborted = errors.New("the wait was aborted")
+	ErrStatus  = errors.New("flags: not a status") // from Diagnose
 )
 
 // StuckError is a failed wait of one rank: which peer it waited for, where, and how far that peer had come.
@@ -67,10 +68,10 @@ func (e *StuckError) Is(target error) bool {
 }
 
 // Diagnose reads the status of a rank, at least StatusBytes long, after its stream has ended. It returns nil
-// when no wait failed, and otherwise a *StuckError.
+// when no wait failed, a *StuckError when one did, and ErrStatus when status is not one.
 func Diagnose(rank int, status []byte) error {
 	if len(status) < StatusBytes {
-		return fmt.Errorf("flags: status of %d bytes, want %d", len(status), StatusBytes)
+		return fmt.Errorf("%w: %d bytes, want %d", ErrStatus, len(status), StatusBytes)
 	}
 	record := status[recordOffset:]
 	word := func(i int) uint32 { return binary.LittleEndian.Uint32(record[4*i:]) }

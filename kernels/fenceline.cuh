@@ -225,7 +225,7 @@ FL_DEVICE bool poisoned(const Comm& c) {
 
 // commit makes `epoch` the last one used. Call from one whole warp, after a barrier that follows begin.
 // Block b also writes the entries of the blocks that this grid lacks (b + blocks, …), so that the next
-// call may use any grid. Plain stores: the next reader is the next kernel in the stream.
+// call may use any grid. Relaxed: the next reader is the next kernel in the stream.
 FL_DEVICE void commit(const Comm& c, u32 epoch) {
     for (u32 j = block() + blocks() * (thread() & 31); j < MAX_BLOCKS; j += 32 * blocks())
         store_relaxed_gpu(c.control + 4 * j, epoch);

@@ -71,7 +71,7 @@ func (e *Event) Elapsed(from *Event) (time.Duration, error) {
 		return 0, err
 	}
 	defer e.life.leave()
-	// Measuring an event against itself is odd but legal; entering twice could block behind a Close.
+	// Measuring an event against itself is odd but legal, and it is entered already.
 	if from != e {
 		if err := from.use(op); err != nil {
 			return 0, err

@@ -26,8 +26,8 @@ func (l *life) enter() bool {
 
 func (l *life) leave() { l.users.Add(-1) }
 
-// end runs destroy once, when no call uses the handle any more; calls wait for at most a
-// waitSlice. Nothing is destroyed when the runtime is closed, which has released everything
+// end runs destroy once, when no call uses the handle any more. Waits come up for air every
+// waitSlice; CopyIn, CopyOut and module calls last as long as the driver takes. Nothing is destroyed when the runtime is closed, which has released everything
 // already. A handle counts as closed even when destroying it failed: on a device in error
 // nothing better can be done with it.
 func (l *life) end(rt *Runtime, destroy func() error) error {

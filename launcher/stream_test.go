@@ -120,9 +120,10 @@ func TestWaitsAreBounded(t *testing.T) {
 			return ctx, cancel
 		}, context.Canceled},
 		{"cancelled during", func() (context.Context, context.CancelFunc) {
-			ctx, cancel := context.WithCancelCause(context.Background())
+			far, stop := context.WithTimeout(context.Background(), time.Minute) // beyond the runtime's own limit
+			ctx, cancel := context.WithCancelCause(far)
 			time.AfterFunc(5*time.Millisecond, func() { cancel(ownCause) })
-			return ctx, func() { cancel(nil) }
+			return ctx, func() { cancel(nil); stop() }
 		}, ownCause},
 	}
 	waits := []struct {
