@@ -8,7 +8,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 bin=bin/gpu
-packages="internal/cuda launcher topo/nvml allreduce examples/addpeer"
+packages="internal/cuda launcher topo/nvml topo/probe allreduce examples/addpeer"
 calls=${CALLS:-1000000}
 
 build() {
@@ -63,6 +63,7 @@ run() {
 	esac
 	case " $want " in *" demo "*)
 		step demo $bin/demo
+		step devices $bin/demo devices
 		step addpeer $bin/addpeer
 		tail -n 30 "$OUT/demo.txt"
 		tail -n 3 "$OUT/addpeer.txt" ;;
