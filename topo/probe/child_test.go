@@ -109,6 +109,7 @@ func child(t *testing.T, machine, mode string) []string {
 	require.NoError(t, err)
 	t.Setenv(envMachine, machine)
 	t.Setenv(envMode, mode)
+	t.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=0") // the race detector's second at each exit
 	t.Setenv(envMark, filepath.Join(t.TempDir(), "mark"))
 	return []string{exe}
 }

@@ -76,12 +76,12 @@ func (e *engine) device(i int) (*device, error) {
 	if dev.module, err = e.d.ModuleLoad(ord, mod.File, text); err != nil {
 		return nil, err
 	}
-	e.devices[i] = dev
 	for _, name := range entries {
 		if dev.fn[name], err = e.d.ModuleFunction(ord, dev.module, "probe_"+name); err != nil {
-			return nil, err
+			return nil, errors.Join(err, e.d.ModuleUnload(ord, dev.module))
 		}
 	}
+	e.devices[i] = dev
 	return dev, nil
 }
 

@@ -46,7 +46,7 @@ type Options struct {
 	Bytes   uint64
 	Seed    uint64        // of the patterns; 0: a different one on every run
 	Timeout time.Duration // of one probe, 0: 2 s
-	// Start is how long a child may take to open the driver and say so, 0: 60 s.
+	// Start is how long a child may take to get ready: to open the driver, and load the kernels. 0: 60 s.
 	Start time.Duration
 
 	Numbers   bool   // take latencies and bandwidths too, of the pairs whose checks passed

@@ -50,6 +50,13 @@ func serve(ctx context.Context, d gpu.Driver, in io.Reader, say func(line) error
 		return err
 	}
 	defer e.close()
+	for _, it := range req.Items { // contexts and kernels take longer than a probe may
+		for _, i := range []int{it.Pair.From, it.Pair.To} {
+			if _, err := e.device(i); err != nil {
+				return err
+			}
+		}
+	}
 	if err := say(line{Tag: tagReady}); err != nil {
 		return err
 	}
