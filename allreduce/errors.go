@@ -13,6 +13,7 @@ var (
 	ErrMismatch        = errors.New("ranks disagree")                  // *MismatchError
 	ErrAbsent          = errors.New("a rank did not arrive")           // *AbsentError
 	ErrNoPlan          = errors.New("no algorithm fits")               // *PlanError
+	ErrKnob            = errors.New("bad environment variable")        // *KnobError
 	ErrFailed          = errors.New("the group has failed")            // *FailedError
 	ErrClosed          = errors.New("the group is closed")             //
 	ErrBusy            = errors.New("the group still has work queued") // Close could not wait it out
@@ -42,9 +43,9 @@ func (e *ArgumentError) Error() string {
 // Unwrap gives ErrInvalidArgument and the cause.
 func (e *ArgumentError) Unwrap() []error { return []error{ErrInvalidArgument, e.Err} }
 
-// NameError is a dtype or algorithm that does not exist.
+// NameError is a dtype, algorithm or P2P level that does not exist.
 type NameError struct {
-	Kind  string // "dtype", "algorithm"
+	Kind  string // "dtype", "algorithm", "P2P level"
 	Name  string
 	Known []string
 }
