@@ -6,6 +6,7 @@ import (
 
 	"github.com/fenceline/fenceline/flags"
 	"github.com/fenceline/fenceline/launcher"
+	"github.com/fenceline/fenceline/topo"
 )
 
 // Config says what group to make. The zero value is one rank on each device.
@@ -32,6 +33,14 @@ type Config struct {
 	Blocks, Threads int
 	// FirstEpoch is the epoch before the first call. Only of interest to tests of the wrap-around.
 	FirstEpoch uint32
+	// Machine describes the runtime's devices better than the driver does: paths and NVML's answers, from
+	// topo/nvml. nil is the driver's own description. What the driver refuses stays refused.
+	Machine *topo.Machine
+	// Measurement is what probing found, from topo/probe or a cache. nil: claims decide. A pair that failed is
+	// not used, and its peer access is disabled where copies would go through it.
+	Measurement *topo.Measurement
+	// Knobs are the operator's, from KnobsFromEnv. They fill in what is zero above. The environment is not read here.
+	Knobs Knobs
 }
 
 const (
@@ -39,6 +48,7 @@ const (
 	defaultInPlace  = 1 << 20
 	defaultTimeout  = 10 * time.Second
 	longestTimeout  = 24 * time.Hour
+	mostMaxBytes    = 1 << 40
 )
 
 func bad(arg, format string, args ...any) error {
@@ -63,12 +73,15 @@ func (c *Config) validate(rt *launcher.Runtime) error {
 	if err := c.place(n); err != nil {
 		return err
 	}
+	if err := c.turn(); err != nil {
+		return err
+	}
 	switch {
 	case c.Algorithm >= numAlgorithms:
 		return &NameError{Kind: "algorithm", Name: fmt.Sprint(uint8(c.Algorithm)), Known: algorithmNames[:]}
 	case c.MaxBytes%16 != 0:
 		return bad("MaxBytes", "%d is not a multiple of 16", c.MaxBytes)
-	case c.MaxBytes > 1<<40:
+	case c.MaxBytes > mostMaxBytes:
 		return bad("MaxBytes", "%d is above 1 TiB", c.MaxBytes)
 	case c.Timeout < 0 || c.Timeout > longestTimeout:
 		return bad("Timeout", "%v: use up to %v, or 0 for %v", c.Timeout, longestTimeout, defaultTimeout)
@@ -85,6 +98,20 @@ func (c *Config) validate(rt *launcher.Runtime) error {
 	}
 	if c.Timeout == 0 {
 		c.Timeout = defaultTimeout
+	}
+	return nil
+}
+
+// turn fills in what the knobs say.
+func (c *Config) turn() error {
+	if err := c.Knobs.validate(); err != nil {
+		return err
+	}
+	if c.MaxBytes == 0 {
+		c.MaxBytes = c.Knobs.MaxBytes
+	}
+	if c.Timeout == 0 {
+		c.Timeout = c.Knobs.Timeout
 	}
 	return nil
 }

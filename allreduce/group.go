@@ -13,7 +13,6 @@ import (
 	"github.com/fenceline/fenceline/flags"
 	"github.com/fenceline/fenceline/kernels"
 	"github.com/fenceline/fenceline/launcher"
-	"github.com/fenceline/fenceline/topo"
 )
 
 const (
@@ -59,25 +58,34 @@ func NewGroup(rt *launcher.Runtime, cfg Config) (*Group, error) {
 	if err := cfg.validate(rt); err != nil {
 		return nil, err
 	}
-	m, err := topo.FromDriver(rt.Driver())
+	m, err := describe(rt, cfg.Machine)
 	if err != nil {
 		return nil, fmt.Errorf("new group: %w", err)
 	}
-	enablePeers(rt, m, cfg.Devices)
-	algorithm, reason, err := Choose(m, cfg.Devices, cfg.Algorithm)
+	if err := checkMeasurement(cfg.Measurement, m); err != nil {
+		return nil, fmt.Errorf("new group: %w", err)
+	}
+	s := &selector{m: m, measured: cfg.Measurement, devices: cfg.Devices, knobs: cfg.Knobs}
+	enablePeers(rt, s)
+	algorithm, reason, err := s.choose(cfg.Algorithm)
 	if err != nil {
 		return nil, err
 	}
-	g, err := assemble(rt, cfg, algorithm, reason)
+	g, err := assemble(rt, cfg, s, algorithm, reason)
 	var crowded *PlanError
-	if cfg.Algorithm == Auto && errors.As(err, &crowded) { // no room for blocks that wait for each other: the next rung
-		algorithm, reason = nextRung(m, cfg.Devices, crowded.Reason)
-		return assemble(rt, cfg, algorithm, reason)
+	if cfg.Algorithm == Auto && cfg.Knobs.Algorithm == Auto && errors.As(err, &crowded) { // no room for blocks that wait for each other: the next rung
+		algorithm, reason = s.nextRung(crowded.Reason)
+		return assemble(rt, cfg, s, algorithm, reason)
 	}
 	return g, err
 }
 
-func assemble(rt *launcher.Runtime, cfg Config, algorithm Algorithm, reason string) (*Group, error) {
+func assemble(rt *launcher.Runtime, cfg Config, s *selector, algorithm Algorithm, reason string) (*Group, error) {
+	if algorithm == Copy {
+		if err := disablePeers(rt, s); err != nil {
+			return nil, fmt.Errorf("new group: %w", err)
+		}
+	}
 	g := &Group{rt: rt, cfg: cfg, algorithm: algorithm, reason: reason, agree: agreement{world: cfg.Ranks},
 		meet: newMeeting(cfg.Ranks), graphs: map[*Graph]struct{}{}, stop: make(chan struct{})}
 	g.registrations.Store(&[]*Registration{})
@@ -85,22 +93,6 @@ func assemble(rt *launcher.Runtime, cfg Config, algorithm Algorithm, reason stri
 		return nil, errors.Join(fmt.Errorf("new group: %w", err), g.release())
 	}
 	return g, nil
-}
-
-// enablePeers opens every claimed pair. One that cannot be opened after all counts as having no access: a
-// claim is not a promise.
-func enablePeers(rt *launcher.Runtime, m *topo.Machine, devices []int) {
-	for _, i := range devices {
-		for _, j := range devices {
-			if i == j || m.Pairs[i][j].Access != topo.Yes {
-				continue
-			}
-			if err := rt.EnablePeer(i, j); err != nil {
-				m.Pairs[i][j].Access = topo.No
-				m.Note("device %d claims access to device %d, which could not be enabled: %v", i, j, err)
-			}
-		}
-	}
 }
 
 // build allocates every rank and loads its kernels.

@@ -33,6 +33,17 @@ type Knobs struct {
 	Timeout    time.Duration `json:"timeout_ns,omitempty"`  // FENCELINE_TIMEOUT, as Config.Timeout; 0 is not set
 }
 
+// validate refuses what KnobsFromEnv could not have made. MaxBytes and Timeout are checked where they are used.
+func (k *Knobs) validate() error {
+	switch {
+	case k.Algorithm >= numAlgorithms:
+		return &NameError{Kind: "algorithm", Name: fmt.Sprint(uint8(k.Algorithm)), Known: algorithmNames[:]}
+	case k.P2PLevel >= numLevels:
+		return &NameError{Kind: "P2P level", Name: fmt.Sprint(uint8(k.P2PLevel)), Known: levelNames[1:]}
+	}
+	return nil
+}
+
 // Level is the farthest path over which direct access between devices is used, in the words of NCCL_P2P_LEVEL and
 // `nvidia-smi topo`.
 type Level uint8

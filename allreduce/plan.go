@@ -61,97 +61,11 @@ func (p Plan) String() string {
 	return fmt.Sprintf("%v (%d×%d): %s", p.Algorithm, p.Blocks, p.Threads, p.Reason)
 }
 
-// Choose picks the algorithm for ranks placed on devices of m: devices[r] is rank r's. It is a pure function.
-// want other than Auto is taken if it can work at all. The ladder is one-shot pull, which needs every device
-// to reach every other; copy, which needs one direction of each pair; host, which needs nothing. The reason
-// says why each rung above the one taken was refused. The error is a *PlanError.
+// Choose picks the algorithm for ranks placed on devices of m: devices[r] is rank r's. It is Select without a
+// measurement and knobs. The error is a *PlanError.
 func Choose(m *topo.Machine, devices []int, want Algorithm) (Algorithm, string, error) {
-	noPull, noCopy := refusePull(m, devices), refuseCopy(m, devices)
-	switch want {
-	case OneshotPull:
-		if noPull != "" {
-			return 0, "", &PlanError{Algorithm: want, Reason: noPull, Remedy: "use auto, copy or host"}
-		}
-		return want, "asked for", nil
-	case Copy, Host:
-		return want, "asked for", nil
-	case Auto:
-	default:
-		return 0, "", &PlanError{Algorithm: want, Reason: "there is no such algorithm", Remedy: "use one of " + strings.Join(algorithmNames[:], ", ")}
-	}
-	switch {
-	case noPull == "":
-		return OneshotPull, describe(devices), nil
-	case noCopy == "":
-		return Copy, fmt.Sprintf("%s, and direct kernels need both directions", noPull), nil
-	default:
-		return Host, fmt.Sprintf("%s, so direct kernels cannot run and copies would pass through host memory anyway", noCopy), nil
-	}
-}
-
-// nextRung is the algorithm below one-shot pull, when that is refused for a reason other than the topology.
-func nextRung(m *topo.Machine, devices []int, refused string) (Algorithm, string) {
-	if noCopy := refuseCopy(m, devices); noCopy != "" {
-		return Host, refused + "; " + noCopy
-	}
-	return Copy, refused + ", so direct kernels cannot run"
-}
-
-func describe(devices []int) string {
-	distinct := slices.Compact(slices.Sorted(slices.Values(devices)))
-	switch {
-	case len(devices) == 1:
-		return "a single rank"
-	case len(distinct) == 1:
-		return fmt.Sprintf("all ranks share device %d", distinct[0])
-	}
-	return fmt.Sprintf("all %d devices reach each other directly", len(distinct))
-}
-
-// refusePull says which pair stands in the way of direct kernels, "" for none. They read peers' data and
-// write peers' flags.
-func refusePull(m *topo.Machine, devices []int) string {
-	for _, i := range devices {
-		for _, j := range devices {
-			if i == j {
-				continue
-			}
-			p := m.Pairs[i][j]
-			if p.CanRead() != topo.Yes {
-				return refusal(i, j, "read", p.CanRead(), p.ReadCode)
-			}
-			if p.CanWrite() != topo.Yes {
-				return refusal(i, j, "write", p.CanWrite(), p.WriteCode)
-			}
-		}
-	}
-	return ""
-}
-
-// refuseCopy says which pair has no peer access either way, "" for none.
-func refuseCopy(m *topo.Machine, devices []int) string {
-	for _, i := range devices {
-		for _, j := range devices {
-			if i < j && m.Pairs[i][j].CanRead() != topo.Yes && m.Pairs[j][i].CanRead() != topo.Yes {
-				return fmt.Sprintf("devices %d and %d have no peer access in either direction%s", i, j, code(m.Pairs[i][j].ReadCode))
-			}
-		}
-	}
-	return ""
-}
-
-func refusal(i, j int, what string, answer topo.Tri, c topo.Code) string {
-	if answer == topo.Unknown {
-		return fmt.Sprintf("%d→%d: it is not known whether device %d can %s device %d", i, j, i, what, j)
-	}
-	return fmt.Sprintf("%d→%d: device %d cannot %s the memory of device %d%s", i, j, i, what, j, code(c))
-}
-
-func code(c topo.Code) string {
-	if c == "" {
-		return ""
-	}
-	return fmt.Sprintf(" (%s)", c)
+	s := selector{m: m, devices: devices}
+	return s.choose(want)
 }
 
 // shape is the grid of the summing kernel for a piece of n bytes on world ranks: one 16-byte pack per thread as far as

@@ -101,7 +101,10 @@ func FromDriver(d gpu.Driver) (*Machine, error) {
 		}
 		m.Devices[i] = Device{
 			Ordinal: i, UUID: gpu.UUIDString(di.UUID), Name: di.Name, PCI: di.PCI,
-			SM: di.SM(), SMs: di.SMs, TotalMem: di.TotalMem,
+			SM: di.SM(), SMs: di.SMs, TotalMem: di.TotalMem, NUMA: di.NUMA,
+		}
+		if di.MIG { // false may mean that the driver does not know
+			m.Devices[i].MIG = Yes
 		}
 	}
 	for i := range m.Pairs {
@@ -114,7 +117,7 @@ func FromDriver(d gpu.Driver) (*Machine, error) {
 			if err != nil {
 				return nil, fmt.Errorf("ask whether device %d reaches device %d: %w", i, j, err)
 			}
-			m.Pairs[i][j] = Pair{Access: Known(p.Access), NativeAtomics: Known(p.NativeAtomics), PerfRank: p.PerfRank}
+			m.Pairs[i][j] = Pair{Access: Known(p.Access), NativeAtomics: Known(p.NativeAtomics), PerfRank: p.PerfRank, Link: p.Link}
 		}
 	}
 	return m, nil

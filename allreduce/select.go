@@ -1,0 +1,400 @@
+package allreduce
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fenceline/fenceline/flags"
+	"github.com/fenceline/fenceline/topo"
+)
+
+// SelectInput is all that a plan depends on.
+type SelectInput struct {
+	Machine     *topo.Machine
+	Measurement *topo.Measurement // what probing found of Machine; nil: claims decide
+	Devices     []int             // the ordinal of each rank's device
+	Bytes       uint64            // of the message
+	DType       DType
+	Want        Algorithm // other than Auto: this one if it can work at all; wins over Knobs.Algorithm
+	MaxBytes    uint64    // as Config.MaxBytes; 0: the knob's, or the default
+	Table       Table     // nil: the order of the ladder
+	Knobs       Knobs
+}
+
+// Table is what tuning found. Of the rules that match a call, the first whose algorithm can work is followed; Auto
+// only. A Group takes one algorithm for all its calls and has no table.
+type Table []Rule
+
+// Rule prefers an algorithm for some calls.
+type Rule struct {
+	World     int     `json:"world,omitempty"`  // 0: any
+	DTypes    []DType `json:"dtypes,omitempty"` // nil: any
+	From      uint64  `json:"from,omitempty"`   // bytes, inclusive
+	To        uint64  `json:"to,omitempty"`     // bytes, inclusive; 0: no end
+	Algorithm Algorithm
+}
+
+func (r *Rule) matches(in *SelectInput) bool {
+	return (r.World == 0 || r.World == len(in.Devices)) && (r.DTypes == nil || slices.Contains(r.DTypes, in.DType)) &&
+		in.Bytes >= r.From && (r.To == 0 || in.Bytes <= r.To)
+}
+
+// Select says what a call would do, on any machine, present or only described. It is a pure function: nothing is
+// asked or changed. The ladder is one-shot pull, which needs every device to read and write every other and flags
+// to work; copy, which needs one direction of each pair; host, which needs nothing. The reason says why each rung
+// above the one taken was refused. All ranks get this plan, since every pair of their devices counts.
+//
+// A pair that probing found wanting is as good as absent, whatever is claimed. One that was not probed is taken at
+// its claims. Where nothing at all is said of a pair's peer access, an NVLink between the two counts as a claim.
+//
+// Blocks and Threads are for an empty device; a Group may have room for fewer. The error is an *ArgumentError for
+// input that does not fit together, or a *PlanError.
+func Select(in SelectInput) (Plan, error) {
+	if err := in.validate(); err != nil {
+		return Plan{}, err
+	}
+	s := selector{m: in.Machine, measured: in.Measurement, devices: in.Devices, knobs: in.Knobs}
+	algorithm, reason, err := s.choose(in.Want)
+	if err != nil {
+		return Plan{}, err
+	}
+	if in.Want == Auto && in.Knobs.Algorithm == Auto {
+		for i := range in.Table {
+			if r := &in.Table[i]; r.matches(&in) && s.refuse(r.Algorithm) == "" {
+				algorithm = r.Algorithm
+				reason = fmt.Sprintf("the tuning table prefers it for %d bytes of %v on %d ranks", in.Bytes, in.DType, len(in.Devices))
+				break
+			}
+		}
+	}
+	p := Plan{Algorithm: algorithm, Reason: reason, Pieces: max(1, (in.Bytes+in.MaxBytes-1)/in.MaxBytes)}
+	p.Blocks, p.Threads = shape(min(in.Bytes, in.MaxBytes), len(in.Devices), func(int) int { return mostBlocks })
+	return p, nil
+}
+
+func (in *SelectInput) validate() error {
+	if err := checkMachine(in.Machine); err != nil {
+		return err
+	}
+	n := len(in.Machine.Devices)
+	if len(in.Devices) < 1 || len(in.Devices) > flags.MaxRanks {
+		return bad("devices", "%d ranks: use 1 to %d", len(in.Devices), flags.MaxRanks)
+	}
+	for r, d := range in.Devices {
+		if d < 0 || d >= n {
+			return &ArgumentError{Rank: r, Arg: "devices", Detail: fmt.Sprintf("device %d: there are 0 to %d", d, n-1)}
+		}
+	}
+	if err := checkMeasurement(in.Measurement, in.Machine); err != nil {
+		return err
+	}
+	if err := in.Knobs.validate(); err != nil {
+		return err
+	}
+	if in.MaxBytes == 0 {
+		in.MaxBytes = in.Knobs.MaxBytes
+	}
+	if in.MaxBytes == 0 {
+		in.MaxBytes = defaultMaxBytes
+	}
+	const most = 1 << 62 // so that sums do not wrap
+	switch {
+	case in.MaxBytes%16 != 0 || in.MaxBytes > mostMaxBytes:
+		return bad("MaxBytes", "%d: use a multiple of 16 up to 1 TiB", in.MaxBytes)
+	case in.Bytes > most:
+		return bad("bytes", "%d is above %d", in.Bytes, uint64(most))
+	case !in.DType.valid():
+		return &NameError{Kind: "dtype", Name: fmt.Sprint(uint8(in.DType)), Known: dtypeNames[:]}
+	}
+	for i, r := range in.Table {
+		if r.Algorithm == Auto || r.Algorithm >= numAlgorithms {
+			return bad("table", "rule %d prefers algorithm %v: use one of %s", i, r.Algorithm, strings.Join(algorithmNames[1:], ", "))
+		}
+	}
+	return nil
+}
+
+func checkMachine(m *topo.Machine) error {
+	if m == nil || len(m.Devices) == 0 {
+		return bad("machine", "none is given, or one without devices")
+	}
+	n := len(m.Devices)
+	if len(m.Pairs) != n || slices.ContainsFunc(m.Pairs, func(row []topo.Pair) bool { return len(row) != n }) {
+		return bad("machine", "it has %d devices, and pairs for another number", n)
+	}
+	return nil
+}
+
+// checkMeasurement refuses a measurement of other devices. nil is none.
+func checkMeasurement(meas *topo.Measurement, m *topo.Machine) error {
+	if meas == nil {
+		return nil
+	}
+	n := len(m.Devices)
+	if len(meas.Pairs) != n || slices.ContainsFunc(meas.Pairs, func(row []topo.Measured) bool { return len(row) != n }) {
+		return bad("measurement", "it was not taken on %d devices: probe again", n)
+	}
+	if len(meas.Key.UUIDs) == 0 {
+		return nil
+	}
+	for i, d := range m.Devices {
+		if len(meas.Key.UUIDs) != n || d.UUID != "" && meas.Key.UUIDs[i] != d.UUID {
+			return bad("measurement", "it was taken on other devices than %s, or in another order: probe again", d.UUID)
+		}
+	}
+	return nil
+}
+
+// selector judges pairs by all that is known of them.
+type selector struct {
+	m        *topo.Machine
+	measured *topo.Measurement
+	devices  []int
+	knobs    Knobs
+}
+
+// choose picks the algorithm for all ranks.
+func (s *selector) choose(want Algorithm) (Algorithm, string, error) {
+	asked := "asked for"
+	if want == Auto && s.knobs.Algorithm != Auto {
+		want, asked = s.knobs.Algorithm, "asked for by "+knobAlgo
+	}
+	noPull := s.refusePull()
+	switch want {
+	case OneshotPull:
+		if noPull != "" {
+			return 0, "", &PlanError{Algorithm: want, Reason: noPull, Remedy: "use auto, copy or host"}
+		}
+		return want, asked, nil
+	case Copy, Host:
+		return want, asked, nil
+	case Auto:
+	default:
+		return 0, "", &PlanError{Algorithm: want, Reason: "there is no such algorithm", Remedy: "use one of " + strings.Join(algorithmNames[:], ", ")}
+	}
+	if noPull == "" {
+		return OneshotPull, s.describe(), nil
+	}
+	if noCopy := s.refuseCopy(); noCopy != "" {
+		return Host, fmt.Sprintf("%s, so direct kernels cannot run and copies would pass through host memory anyway", noCopy), nil
+	}
+	return Copy, fmt.Sprintf("%s, and direct kernels need both directions", noPull), nil
+}
+
+// nextRung is the algorithm below one-shot pull, when that is refused for a reason other than the topology.
+func (s *selector) nextRung(refused string) (Algorithm, string) {
+	if noCopy := s.refuseCopy(); noCopy != "" {
+		return Host, refused + "; " + noCopy
+	}
+	return Copy, refused + ", so direct kernels cannot run"
+}
+
+// refuse is why an algorithm should not be taken, "" for no reason.
+func (s *selector) refuse(a Algorithm) string {
+	switch a {
+	case OneshotPull:
+		return s.refusePull()
+	case Copy:
+		return s.refuseCopy()
+	}
+	return ""
+}
+
+func (s *selector) describe() string {
+	distinct := slices.Compact(slices.Sorted(slices.Values(s.devices)))
+	switch {
+	case len(s.devices) == 1:
+		return "a single rank"
+	case len(distinct) == 1:
+		return fmt.Sprintf("all ranks share device %d", distinct[0])
+	}
+	probed, inferred := true, false
+	for _, i := range distinct {
+		for _, j := range distinct {
+			if i != j {
+				r, w := s.found(i, j).Usable()
+				good := r == topo.Yes && w == topo.Yes
+				probed = probed && good
+				inferred = inferred || !good && unstated(s.m.Pairs[i][j])
+			}
+		}
+	}
+	text := fmt.Sprintf("all %d devices reach each other directly", len(distinct))
+	switch {
+	case probed:
+		return text + ", as probing found"
+	case inferred:
+		return text + ", if their NVLinks mean what they usually do: nothing states their peer access"
+	}
+	return text
+}
+
+// refusePull says which pair stands in the way of direct kernels, "" for none. They read peers' data and
+// write peers' flags.
+func (s *selector) refusePull() string {
+	for _, i := range s.devices {
+		for _, j := range s.devices {
+			if i == j {
+				continue
+			}
+			if _, why := s.reads(i, j); why != "" {
+				return why
+			}
+			if why := s.writes(i, j); why != "" {
+				return why
+			}
+		}
+	}
+	return ""
+}
+
+// refuseCopy says which pair has no peer access either way that copies can use, "" for none. Where nothing is
+// known, copies are as good as any: the driver finds them a way.
+func (s *selector) refuseCopy() string {
+	for _, i := range s.devices {
+		for _, j := range s.devices {
+			if i >= j {
+				continue
+			}
+			there, why := s.reads(i, j)
+			back, whyBack := s.reads(j, i)
+			if there != topo.No || back != topo.No {
+				continue
+			}
+			switch {
+			case s.barred(i, j) != "":
+				return why
+			case s.claimsRead(i, j) == topo.No && s.claimsRead(j, i) == topo.No:
+				return fmt.Sprintf("devices %d and %d have no peer access in either direction%s", i, j, s.code(i, j, s.m.Pairs[i][j].ReadCode))
+			}
+			return fmt.Sprintf("devices %d and %d have no peer access that works in either direction: %s; %s", i, j, why, whyBack)
+		}
+	}
+	return ""
+}
+
+func (s *selector) found(i, j int) topo.Measured {
+	if s.measured == nil {
+		return topo.Measured{}
+	}
+	return s.measured.Pairs[i][j]
+}
+
+// barred is why a knob keeps two devices from direct access, "" if none does.
+func (s *selector) barred(i, j int) string {
+	if s.knobs.P2PDisable {
+		return knobDisable + "=1 turns direct access off"
+	}
+	limit := s.knobs.P2PLevel
+	if limit == LevelUnset || limit == LevelSYS {
+		return ""
+	}
+	i, j = min(i, j), max(i, j)
+	there, back := s.m.Pairs[i][j].Link, s.m.Pairs[j][i].Link
+	switch {
+	case limit == LevelLOC:
+		return fmt.Sprintf("%s=%v allows no direct access between devices", knobLevel, limit)
+	case levelOf(there) == LevelUnset || levelOf(back) == LevelUnset:
+		return fmt.Sprintf("the path between devices %d and %d is not known, and %s=%v sets a limit", i, j, knobLevel, limit)
+	case levelOf(there) > limit:
+		return fmt.Sprintf("the path between devices %d and %d is %s, farther than %s=%v allows", i, j, there, knobLevel, limit)
+	case levelOf(back) > limit:
+		return fmt.Sprintf("the path between devices %d and %d is %s, farther than %s=%v allows", i, j, back, knobLevel, limit)
+	}
+	return ""
+}
+
+// reads is whether i can read j directly, and why not if that is not Yes.
+func (s *selector) reads(i, j int) (topo.Tri, string) {
+	if why := s.barred(i, j); why != "" {
+		return topo.No, why
+	}
+	if c := s.claimsRead(i, j); c != topo.Yes {
+		return c, s.refusal(i, j, "read", c, s.m.Pairs[i][j].ReadCode)
+	}
+	f := s.found(i, j)
+	why := disproved(i, j, "read", f.Read)
+	switch {
+	case why == "":
+		return topo.Yes, ""
+	case f.Read.Answer == topo.No && f.Write.Answer == topo.Yes:
+		why += "; writing works, but no algorithm here only writes"
+	}
+	return topo.No, why
+}
+
+// writes is why i cannot write to j directly, flags included, "" if it can.
+func (s *selector) writes(i, j int) string {
+	if why := s.barred(i, j); why != "" {
+		return why
+	}
+	if c := s.claimsWrite(i, j); c != topo.Yes {
+		return s.refusal(i, j, "write", c, s.m.Pairs[i][j].WriteCode)
+	}
+	f := s.found(i, j)
+	if why := disproved(i, j, "write", f.Write); why != "" {
+		return why
+	}
+	return disproved(i, j, "raise flags in", f.Flags)
+}
+
+// disproved is what a probe says against a pair, "" for nothing. A probe that could not be made although it was
+// tried, say because an earlier one still hangs, speaks against it too; one that nobody asked for does not.
+func disproved(i, j int, what string, c topo.Check) string {
+	switch {
+	case c.Answer == topo.No:
+		return fmt.Sprintf("%d→%d: probing found that device %d cannot %s the memory of device %d (%s)", i, j, i, what, j, told(c))
+	case c.Answer == topo.Unknown && c.Detail != "":
+		return fmt.Sprintf("%d→%d: probing could not find out whether device %d can %s the memory of device %d (%s)", i, j, i, what, j, c.Detail)
+	}
+	return ""
+}
+
+// told is a failed probe's outcome, wrong value included.
+func told(c topo.Check) string {
+	s := c.String()
+	if c.Expected != c.Got && !strings.Contains(s, "expected") {
+		s += fmt.Sprintf("; expected %#x, got %#x at offset %d", c.Expected, c.Got, c.Offset)
+	}
+	return s
+}
+
+// unstated is a pair of whose peer access no source says anything.
+func unstated(p topo.Pair) bool {
+	return p.Access == topo.Unknown && p.Read == topo.Unknown && p.Write == topo.Unknown && p.ReadCode == "" && p.WriteCode == ""
+}
+
+// claimsRead and claimsWrite join what the sources claim. `nvidia-smi topo -m` alone states no peer access; drivers
+// give it to every pair with an NVLink.
+func (s *selector) claimsRead(i, j int) topo.Tri {
+	if p := s.m.Pairs[i][j]; !unstated(p) || levelOf(p.Link) != LevelNVL {
+		return p.CanRead()
+	}
+	return topo.Yes
+}
+
+func (s *selector) claimsWrite(i, j int) topo.Tri {
+	if p := s.m.Pairs[i][j]; !unstated(p) || levelOf(p.Link) != LevelNVL {
+		return p.CanWrite()
+	}
+	return topo.Yes
+}
+
+func (s *selector) refusal(i, j int, what string, answer topo.Tri, c topo.Code) string {
+	if answer == topo.Unknown {
+		return fmt.Sprintf("%d→%d: it is not known whether device %d can %s device %d", i, j, i, what, j)
+	}
+	return fmt.Sprintf("%d→%d: device %d cannot %s the memory of device %d%s", i, j, i, what, j, s.code(i, j, c))
+}
+
+// code is why there is no access, in NVML's word, or because MIG instances have none.
+func (s *selector) code(i, j int, c topo.Code) string {
+	switch {
+	case c != "" && c != topo.CodeOK:
+		return fmt.Sprintf(" (%s)", c)
+	case s.m.Devices[i].MIG == topo.Yes || s.m.Devices[j].MIG == topo.Yes:
+		return " (MIG)"
+	}
+	return ""
+}

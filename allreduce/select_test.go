@@ -1,0 +1,251 @@
+package allreduce
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fenceline/fenceline/topo"
+)
+
+// linked gives every pair of a machine a path.
+func linked(m *topo.Machine, link string) *topo.Machine {
+	for i := range m.Pairs {
+		for j := range m.Pairs[i] {
+			if i != j {
+				m.Pairs[i][j].Link = link
+			}
+		}
+	}
+	return m
+}
+
+var (
+	good    = topo.Check{Answer: topo.Yes}
+	garbage = topo.Check{Answer: topo.No, Offset: 8, Expected: 0x1234, Got: 0xffff}
+	hung    = topo.Check{Answer: topo.No, Detail: "timed out after 2s"}
+	passed  = topo.Measured{Read: good, Write: good, Flags: good}
+)
+
+// probed is a measurement of n devices with the same outcome for all pairs, apart from those in except.
+func probed(n int, all topo.Measured, except map[[2]int]topo.Measured) *topo.Measurement {
+	m := &topo.Measurement{Version: topo.FormatVersion, Pairs: make([][]topo.Measured, n)}
+	for i := range n {
+		m.Pairs[i] = make([]topo.Measured, n)
+		for j := range n {
+			if i == j {
+				continue
+			}
+			m.Pairs[i][j] = all
+			if e, ok := except[[2]int{i, j}]; ok {
+				m.Pairs[i][j] = e
+			}
+		}
+	}
+	return m
+}
+
+func TestSelect(t *testing.T) {
+	all, none := machine("X1", "1X"), machine("X0", "0X")
+	mig := machine("X0", "0X")
+	mig.Devices[0].MIG, mig.Devices[1].MIG = topo.Yes, topo.Yes
+	far := machine("X11", "1X1", "11X")
+	for p, link := range map[[2]int]string{{0, 1}: "PIX", {0, 2}: "SYS", {1, 2}: "SYS"} {
+		far.Pairs[p[0]][p[1]].Link, far.Pairs[p[1]][p[0]].Link = link, link
+	}
+	const (
+		both    = ", and direct kernels need both directions"
+		through = ", so direct kernels cannot run and copies would pass through host memory anyway"
+	)
+	for name, c := range map[string]struct {
+		in     SelectInput
+		got    Algorithm
+		reason string
+	}{
+		"probed": {SelectInput{Machine: all, Measurement: probed(2, passed, nil)}, OneshotPull,
+			"all 2 devices reach each other directly, as probing found"},
+		"not probed": {SelectInput{Machine: all, Measurement: probed(2, topo.Measured{}, nil)}, OneshotPull,
+			"all 2 devices reach each other directly"},
+		"one direction lies": {SelectInput{Machine: all, Measurement: probed(2, passed, map[[2]int]topo.Measured{{1, 0}: {Read: garbage, Write: hung}})}, Copy,
+			"1→0: probing found that device 1 cannot read the memory of device 0 (expected 0x1234, got 0xffff at offset 8)" + both},
+		"lying": {SelectInput{Machine: all, Measurement: probed(2, topo.Measured{Read: garbage, Write: garbage}, nil)}, Host,
+			"devices 0 and 1 have no peer access that works in either direction: " +
+				"0→1: probing found that device 0 cannot read the memory of device 1 (expected 0x1234, got 0xffff at offset 8); " +
+				"1→0: probing found that device 1 cannot read the memory of device 0 (expected 0x1234, got 0xffff at offset 8)" + through},
+		"write only": {SelectInput{Machine: all, Measurement: probed(2, topo.Measured{Read: hung, Write: good, Flags: good}, nil)}, Host,
+			"devices 0 and 1 have no peer access that works in either direction: " +
+				"0→1: probing found that device 0 cannot read the memory of device 1 (timed out after 2s); writing works, but no algorithm here only writes; " +
+				"1→0: probing found that device 1 cannot read the memory of device 0 (timed out after 2s); writing works, but no algorithm here only writes" + through},
+		"read only": {SelectInput{Machine: all, Measurement: probed(2, topo.Measured{Read: good, Write: hung}, nil)}, Copy,
+			"0→1: probing found that device 0 cannot write the memory of device 1 (timed out after 2s)" + both},
+		"flags": {SelectInput{Machine: all, Measurement: probed(2, topo.Measured{Read: good, Write: good, Flags: topo.Check{Answer: topo.No, Detail: "data late", Expected: 5, Got: 4}}, nil)}, Copy,
+			"0→1: probing found that device 0 cannot raise flags in the memory of device 1 (data late; expected 0x5, got 0x4 at offset 0)" + both},
+		"could not be probed": {SelectInput{Machine: all, Measurement: probed(2, passed, map[[2]int]topo.Measured{{0, 1}: {Read: topo.Check{Detail: "device 0 hangs"}}})}, Copy,
+			"0→1: probing could not find out whether device 0 can read the memory of device 1 (device 0 hangs)" + both},
+		"a refusal is not overruled": {SelectInput{Machine: none, Measurement: probed(2, passed, nil)}, Host,
+			"devices 0 and 1 have no peer access in either direction" + through},
+		"failing pair outside": {SelectInput{Machine: machine("X11", "1X1", "11X"), Devices: []int{0, 1},
+			Measurement: probed(3, passed, map[[2]int]topo.Measured{{1, 2}: {Read: hung}})}, OneshotPull, "all 2 devices reach each other directly, as probing found"},
+		"mig":       {SelectInput{Machine: mig}, Host, "devices 0 and 1 have no peer access in either direction (MIG)" + through},
+		"nothing":   {SelectInput{Machine: machine("X?", "?X")}, Copy, "0→1: it is not known whether device 0 can read device 1" + both},
+		"nvlink":    {SelectInput{Machine: linked(machine("X?", "?X"), "NV4")}, OneshotPull, "all 2 devices reach each other directly, if their NVLinks mean what they usually do: nothing states their peer access"},
+		"nvlink no": {SelectInput{Machine: linked(machine("X0", "?X"), "NV4")}, Copy, "0→1: device 0 cannot read the memory of device 1" + both},
+		"disabled": {SelectInput{Machine: all, Knobs: Knobs{P2PDisable: true}}, Host,
+			"FENCELINE_P2P_DISABLE=1 turns direct access off" + through},
+		"disabled, one device": {SelectInput{Machine: all, Devices: []int{1, 1}, Knobs: Knobs{P2PDisable: true}}, OneshotPull, "all ranks share device 1"},
+		"level met":            {SelectInput{Machine: far, Devices: []int{0, 1}, Knobs: Knobs{P2PLevel: LevelPIX}}, OneshotPull, "all 2 devices reach each other directly"},
+		"level passed": {SelectInput{Machine: far, Knobs: Knobs{P2PLevel: LevelNODE}}, Host,
+			"the path between devices 0 and 2 is SYS, farther than FENCELINE_P2P_LEVEL=NODE allows" + through},
+		"level SYS":     {SelectInput{Machine: far, Knobs: Knobs{P2PLevel: LevelSYS}}, OneshotPull, "all 3 devices reach each other directly"},
+		"level LOC":     {SelectInput{Machine: far, Knobs: Knobs{P2PLevel: LevelLOC}}, Host, "FENCELINE_P2P_LEVEL=LOC allows no direct access between devices" + through},
+		"level unknown": {SelectInput{Machine: all, Knobs: Knobs{P2PLevel: LevelPHB}}, Host, "the path between devices 0 and 1 is not known, and FENCELINE_P2P_LEVEL=PHB sets a limit" + through},
+		"level NVL":     {SelectInput{Machine: linked(machine("X1", "1X"), "NV18"), Knobs: Knobs{P2PLevel: LevelNVL}}, OneshotPull, "all 2 devices reach each other directly"},
+		"knob":          {SelectInput{Machine: all, Knobs: Knobs{Algorithm: Copy}}, Copy, "asked for by FENCELINE_ALGO"},
+		"want wins":     {SelectInput{Machine: all, Want: Host, Knobs: Knobs{Algorithm: Copy}}, Host, "asked for"},
+		"table": {SelectInput{Machine: all, Bytes: 1 << 20, Table: Table{{World: 3, Algorithm: Host}, {DTypes: []DType{BF16}, Algorithm: Host},
+			{To: 1<<20 - 1, Algorithm: Host}, {From: 1 << 20, To: 1 << 20, World: 2, DTypes: []DType{F32}, Algorithm: Copy}}}, Copy,
+			"the tuning table prefers it for 1048576 bytes of f32 on 2 ranks"},
+		"table cannot":   {SelectInput{Machine: none, Table: Table{{Algorithm: OneshotPull}, {Algorithm: Copy}}}, Host, "devices 0 and 1 have no peer access in either direction" + through},
+		"table and knob": {SelectInput{Machine: all, Knobs: Knobs{Algorithm: OneshotPull}, Table: Table{{Algorithm: Copy}}}, OneshotPull, "asked for by FENCELINE_ALGO"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.in.Devices == nil {
+				for i := range c.in.Machine.Devices {
+					c.in.Devices = append(c.in.Devices, i)
+				}
+			}
+			p, err := Select(c.in)
+			require.NoError(t, err)
+			require.Equal(t, c.got, p.Algorithm)
+			require.Equal(t, c.reason, p.Reason)
+			require.Positive(t, p.Blocks)
+			require.Positive(t, p.Threads)
+		})
+	}
+	p, err := Select(SelectInput{Machine: all, Devices: []int{0, 1}, Bytes: 5 << 20, Knobs: Knobs{MaxBytes: 1 << 20}})
+	require.NoError(t, err)
+	require.Equal(t, Plan{OneshotPull, "all 2 devices reach each other directly", 32, 512, 5}, p)
+}
+
+func TestSelectRefused(t *testing.T) {
+	good := func() SelectInput { return SelectInput{Machine: machine("X1", "1X"), Devices: []int{0, 1}} }
+	for name, c := range map[string]struct {
+		spoil   func(in *SelectInput)
+		is      error
+		message string
+	}{
+		"no machine": {func(in *SelectInput) { in.Machine = nil }, ErrInvalidArgument, "all-reduce: machine: none is given, or one without devices"},
+		"ragged":     {func(in *SelectInput) { in.Machine.Pairs[1] = nil }, ErrInvalidArgument, "all-reduce: machine: it has 2 devices, and pairs for another number"},
+		"no rank":    {func(in *SelectInput) { in.Devices = nil }, ErrInvalidArgument, "all-reduce: devices: 0 ranks: use 1 to 16"},
+		"no device":  {func(in *SelectInput) { in.Devices[1] = 2 }, ErrInvalidArgument, "all-reduce rank 1: devices: device 2: there are 0 to 1"},
+		"other size": {func(in *SelectInput) { in.Measurement = probed(3, passed, nil) }, ErrInvalidArgument, "all-reduce: measurement: it was not taken on 2 devices: probe again"},
+		"MaxBytes":   {func(in *SelectInput) { in.MaxBytes = 24 }, ErrInvalidArgument, "all-reduce: MaxBytes: 24: use a multiple of 16 up to 1 TiB"},
+		"bytes":      {func(in *SelectInput) { in.Bytes = 1 << 63 }, ErrInvalidArgument, "all-reduce: bytes: 9223372036854775808 is above 4611686018427387904"},
+		"dtype":      {func(in *SelectInput) { in.DType = 9 }, ErrUnknownName, `unknown dtype "9": use one of f32, f16, bf16`},
+		"algorithm":  {func(in *SelectInput) { in.Want = 9 }, ErrNoPlan, "algorithm invalid: there is no such algorithm: use one of auto, oneshot-pull, copy, host"},
+		"knob":       {func(in *SelectInput) { in.Knobs.Algorithm = 9 }, ErrUnknownName, `unknown algorithm "9": use one of auto, oneshot-pull, copy, host`},
+		"level":      {func(in *SelectInput) { in.Knobs.P2PLevel = 9 }, ErrUnknownName, `unknown P2P level "9": use one of LOC, NVL, PIX, PXB, PHB, NODE, SYS`},
+		"table":      {func(in *SelectInput) { in.Table = Table{{}} }, ErrInvalidArgument, "all-reduce: table: rule 0 prefers algorithm auto: use one of oneshot-pull, copy, host"},
+		"pull probed": {func(in *SelectInput) {
+			in.Want, in.Measurement = OneshotPull, probed(2, topo.Measured{Read: hung}, nil)
+		}, ErrNoPlan, "algorithm oneshot-pull: 0→1: probing found that device 0 cannot read the memory of device 1 (timed out after 2s): use auto, copy or host"},
+		"other devices": {func(in *SelectInput) {
+			in.Machine.Devices[1].UUID = "GPU-b"
+			in.Measurement = probed(2, passed, nil)
+			in.Measurement.Key.UUIDs = []string{"GPU-a", "GPU-c"}
+		}, ErrInvalidArgument, "all-reduce: measurement: it was taken on other devices than GPU-b, or in another order: probe again"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := good()
+			c.spoil(&in)
+			_, err := Select(in)
+			require.ErrorIs(t, err, c.is)
+			require.EqualError(t, err, c.message)
+		})
+	}
+}
+
+// faulty is what probing would find on an emulated machine whose claims are wrong.
+var faulty = map[string]topo.Measured{
+	"write-only":   {Read: hung, Write: good, Flags: good},
+	"read-garbage": {Read: garbage, Write: good, Flags: good},
+	"lying":        {Read: garbage, Write: hung},
+}
+
+// On machines that lie, a measurement leads to a rung that gives right sums, even when peer access was left enabled.
+func TestGroupMeasured(t *testing.T) {
+	for name, found := range faulty {
+		for _, want := range []Algorithm{Auto, Copy} {
+			t.Run(name+" "+want.String(), func(t *testing.T) {
+				rt := openEmu(t, name, 3)
+				for i := range 3 {
+					for j := range 3 {
+						if i != j {
+							require.NoError(t, rt.EnablePeer(i, j))
+						}
+					}
+				}
+				g := newGroup(t, rt, Config{Ranks: 3, Algorithm: want, Measurement: probed(3, found, nil)})
+				p, err := g.Plan(1000, F16)
+				require.NoError(t, err)
+				if want == Auto {
+					require.Equal(t, Host, p.Algorithm)
+					require.Contains(t, p.Reason, told(found.Read))
+				}
+				r := newRig(t, g, 8<<10)
+				for range 3 {
+					r.run(trial{count: 1000, dt: F16})
+				}
+			})
+		}
+		_, err := NewGroup(openEmu(t, name, 2), Config{Ranks: 2, Algorithm: OneshotPull, Measurement: probed(2, found, nil)})
+		require.ErrorIs(t, err, ErrNoPlan)
+	}
+}
+
+func TestGroupOverrides(t *testing.T) {
+	rt := openEmu(t, "nvlink", 2)
+	plan := func(cfg Config) Plan {
+		cfg.Ranks = 2
+		g := newGroup(t, rt, cfg)
+		p, err := g.Plan(1<<20, F32)
+		require.NoError(t, err)
+		require.NoError(t, g.Close())
+		return p
+	}
+	require.Equal(t, OneshotPull, plan(Config{}).Algorithm)
+	require.Equal(t, Copy, plan(Config{Knobs: Knobs{Algorithm: Copy}}).Algorithm)
+	require.Equal(t, OneshotPull, plan(Config{Algorithm: OneshotPull, Knobs: Knobs{Algorithm: Copy}}).Algorithm)
+	require.Equal(t, Host, plan(Config{Knobs: Knobs{P2PDisable: true}}).Algorithm)
+	require.Equal(t, OneshotPull, plan(Config{Knobs: Knobs{P2PLevel: LevelNVL}}).Algorithm)
+
+	m, err := topo.FromDriver(rt.Driver())
+	require.NoError(t, err)
+	m.Pairs[0][1].Link, m.Pairs[1][0].Link = "SYS", "SYS"
+	require.Equal(t, Host, plan(Config{Machine: m, Knobs: Knobs{P2PLevel: LevelNVL}}).Algorithm)
+	m.Pairs[1][0].Read, m.Pairs[1][0].ReadCode = topo.No, topo.CodeNS
+	before := *m
+	require.Equal(t, "1→0: device 1 cannot read the memory of device 0 (NS), and direct kernels need both directions", plan(Config{Machine: m}).Reason)
+	require.Equal(t, before, *m)
+
+	for _, bad := range []Config{
+		{Machine: machine("X1", "1X")},
+		{Machine: machine("X")},
+		{Machine: &topo.Machine{}},
+		{Measurement: probed(4, passed, nil)},
+	} {
+		_, err := NewGroup(rt, bad)
+		require.ErrorIs(t, err, ErrInvalidArgument)
+	}
+	_, err = NewGroup(rt, Config{Knobs: Knobs{P2PLevel: numLevels}})
+	require.ErrorIs(t, err, ErrUnknownName)
+
+	cfg := Config{Knobs: Knobs{MaxBytes: 1 << 16, Timeout: 3}}
+	require.NoError(t, cfg.validate(rt))
+	require.Equal(t, uint64(1<<16), cfg.MaxBytes)
+	require.EqualValues(t, 3, cfg.Timeout)
+	cfg = Config{MaxBytes: 1 << 15, Timeout: 4, Knobs: Knobs{MaxBytes: 1 << 16, Timeout: 3}}
+	require.NoError(t, cfg.validate(rt))
+	require.Equal(t, uint64(1<<15), cfg.MaxBytes)
+	require.EqualValues(t, 4, cfg.Timeout)
+}
