@@ -14,6 +14,23 @@
 // and the emulator give the same bits. Infinities, signed zeros and subnormals follow IEEE 754; a NaN result is
 // the canonical NaN of its type.
 //
+// # Choice
+//
+// Select says what would be done on a machine, and why; NewGroup does that for the machine it is on, for all ranks alike.
+// What decides is the machine's description, what probing measured (Config.Measurement; without it claims are
+// believed), and knobs. A pair of devices that failed a probe counts as having no peer access.
+//
+// Knobs are environment variables, for operators. The package reads no environment by itself: a program passes
+// KnobsFromEnv(os.Environ()) as Config.Knobs. What a Config states wins over them. Unknown names with the prefix and
+// values that are not listed are errors.
+//
+//	FENCELINE_ALGO         auto, oneshot-pull, copy, host: the algorithm
+//	FENCELINE_P2P_LEVEL    LOC, NVL, PIX, PXB, PHB, NODE, SYS: the farthest path over which devices access each other
+//	                       directly, in nvidia-smi's words; LOC is never. A path that is not known is too far for all but SYS.
+//	FENCELINE_P2P_DISABLE  0, 1: 1 turns direct access between devices off
+//	FENCELINE_MAX_BYTES    bytes, or 512K, 4M, 1G; a multiple of 16: the largest message of one launch
+//	FENCELINE_TIMEOUT      500ms, 10s, 1m: how long one rank waits for another
+//
 // # Failure
 //
 // Bad arguments are refused before anything is queued and leave the group as it was. A rank that does not

@@ -2,6 +2,7 @@ package allreduce
 
 import (
 	"encoding/json"
+	"os"
 	"testing"
 	"time"
 
@@ -79,6 +80,13 @@ func TestKnobTable(t *testing.T) {
 		require.ErrorIs(t, k.Check("nonsense"), ErrKnob)
 	}
 	require.Equal(t, knobNames[:], names)
+	for _, file := range []string{"doc.go", "../README.md"} {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, name := range names {
+			require.Contains(t, string(text), name, file)
+		}
+	}
 	require.NoError(t, KnobTable()[0].Check("copy"))
 }
 

@@ -1,0 +1,103 @@
+package allreduce
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fenceline/fenceline/topo"
+)
+
+// pasted is a machine from the device columns of `nvidia-smi topo -m`, and with a code, of `-p2p` that has it in every
+// cell; "" is without that matrix, so that nothing states the peer access.
+func pasted(code topo.Code, rows ...string) *topo.Machine {
+	m := &topo.Machine{Devices: make([]topo.Device, len(rows))}
+	for i, row := range rows {
+		m.Pairs = append(m.Pairs, make([]topo.Pair, len(rows)))
+		for j, link := range strings.Fields(row) {
+			if i != j {
+				m.Pairs[i][j] = topo.Pair{Link: link, Read: code.Tri(), Write: code.Tri(), ReadCode: code, WriteCode: code}
+			}
+		}
+	}
+	return m
+}
+
+// The plans for real machines.
+func TestGoldenPlans(t *testing.T) {
+	mesh := strings.TrimSuffix(strings.Repeat("NV18 ", 8), " ")
+	hgx := pasted("", mesh, mesh, mesh, mesh, mesh, mesh, mesh, mesh)
+	gb200 := pasted("", mesh[:19], mesh[:19], mesh[:19], mesh[:19])
+	dgx1 := pasted("",
+		"X   NV1 NV1 NV2 NV2 SYS SYS SYS",
+		"NV1 X   NV2 NV1 SYS NV2 SYS SYS",
+		"NV1 NV2 X   NV2 SYS SYS NV1 SYS",
+		"NV2 NV1 NV2 X   SYS SYS SYS NV1",
+		"NV2 SYS SYS SYS X   NV1 NV1 NV2",
+		"SYS NV2 SYS SYS NV1 X   NV2 NV1",
+		"SYS SYS NV1 SYS NV1 NV2 X   NV2",
+		"SYS SYS SYS NV1 NV2 NV1 NV2 X")
+	epyc := pasted(topo.CodeOK,
+		"X NODE NODE NODE NODE", "NODE X NODE NODE NODE", "NODE NODE X NODE NODE", "NODE NODE NODE X PHB", "NODE NODE NODE PHB X")
+	off := pasted(topo.CodeGNS, "X PHB", "PHB X")
+	switches := pasted("", "X PXB SYS SYS", "PXB X SYS SYS", "SYS SYS X PIX", "SYS SYS PIX X")
+	const (
+		links   = " devices reach each other directly, if their NVLinks mean what they usually do: nothing states their peer access"
+		both    = ", and direct kernels need both directions"
+		through = ", so direct kernels cannot run and copies would pass through host memory anyway"
+	)
+	for name, c := range map[string]struct {
+		m       *topo.Machine
+		devices []int // nil: all
+		knobs   Knobs
+		want    string
+	}{
+		"hgx-h100":              {hgx, nil, Knobs{}, "oneshot-pull: all 8" + links},
+		"hgx-h100, two":         {hgx, []int{0, 7}, Knobs{}, "oneshot-pull: all 2" + links},
+		"gb200":                 {gb200, nil, Knobs{}, "oneshot-pull: all 4" + links},
+		"dgx1":                  {dgx1, nil, Knobs{}, "copy: 0→5: it is not known whether device 0 can read device 5" + both},
+		"dgx1, a mesh":          {dgx1, []int{0, 1, 2, 3}, Knobs{}, "oneshot-pull: all 4" + links},
+		"dgx1, no mesh":         {dgx1, []int{0, 1, 2, 5}, Knobs{}, "copy: 0→5: it is not known whether device 0 can read device 5" + both},
+		"dgx1, NVLink only":     {dgx1, nil, Knobs{P2PLevel: LevelNVL}, "host: the path between devices 0 and 5 is SYS, farther than FENCELINE_P2P_LEVEL=NVL allows" + through},
+		"epyc":                  {epyc, nil, Knobs{}, "oneshot-pull: all 5 devices reach each other directly"},
+		"epyc, one bridge":      {epyc, nil, Knobs{P2PLevel: LevelPHB}, "host: the path between devices 0 and 1 is NODE, farther than FENCELINE_P2P_LEVEL=PHB allows" + through},
+		"epyc, one bridge, two": {epyc, []int{3, 4}, Knobs{P2PLevel: LevelPHB}, "oneshot-pull: all 2 devices reach each other directly"},
+		"two-5090":              {off, nil, Knobs{}, "host: devices 0 and 1 have no peer access in either direction (GNS)" + through},
+		"switches":              {switches, nil, Knobs{}, "copy: 0→1: it is not known whether device 0 can read device 1" + both},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := SelectInput{Machine: c.m, Devices: c.devices, Knobs: c.knobs}
+			for i := range c.m.Devices {
+				if c.devices == nil {
+					in.Devices = append(in.Devices, i)
+				}
+			}
+			p, err := Select(in)
+			require.NoError(t, err)
+			require.Equal(t, c.want, p.Algorithm.String()+": "+p.Reason)
+		})
+	}
+}
+
+// Emulated machines state what the drivers of such machines do.
+func TestGoldenEmulated(t *testing.T) {
+	for _, c := range []struct {
+		machine string
+		devices []int
+		want    string
+	}{
+		{"dgx1-v100", []int{0, 1, 2, 3}, "oneshot-pull: all 4 devices reach each other directly"},
+		{"dgx1-v100", []int{0, 1, 2, 3, 4, 5, 6, 7}, "host: devices 0 and 5 have no peer access in either direction, so direct kernels cannot run and copies would pass through host memory anyway"},
+		{"pcie-2socket", []int{4, 5, 6, 7}, "oneshot-pull: all 4 devices reach each other directly"},
+		{"one-way", []int{0, 1}, "copy: 1→0: device 1 cannot read the memory of device 0, and direct kernels need both directions"},
+		{"mig", []int{0, 1}, "host: devices 0 and 1 have no peer access in either direction (MIG), so direct kernels cannot run and copies would pass through host memory anyway"},
+	} {
+		rt := openEmu(t, c.machine, 0)
+		m, err := topo.FromDriver(rt.Driver())
+		require.NoError(t, err)
+		p, err := Select(SelectInput{Machine: m, Devices: c.devices})
+		require.NoError(t, err)
+		require.Equal(t, c.want, p.Algorithm.String()+": "+p.Reason)
+	}
+}
