@@ -61,13 +61,23 @@ Exit codes: 0 all right, 1 a result is wrong or a fault was found, 2 wrong usage
 		Example: "  demo devices\n  demo devices --machine one-way\n  demo devices --json",
 		RunE:    a.started((*app).devices),
 	}
+	topology := &cobra.Command{
+		Use:   "topo",
+		Short: "Print the machine as nvidia-smi topo does, and what an all-reduce would do on it",
+		Example: `  demo topo
+  demo topo --machine dgx1-v100 --plan --ranks 0,1,2,3
+  demo topo --machine write-only --plan
+  demo topo --from machine.json --plan`,
+		RunE: a.started((*app).topo),
+	}
+	a.topoFlags(topology)
 	version := &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version of this program and of its kernels",
 		Example: "  demo version",
 		RunE:    a.started((*app).version),
 	}
-	for _, c := range []*cobra.Command{run, devices, version} {
+	for _, c := range []*cobra.Command{run, devices, topology, version} {
 		c.Args = func(c *cobra.Command, args []string) error { return noArgs(c.CommandPath(), args) }
 		root.AddCommand(c)
 	}
@@ -87,7 +97,7 @@ func noArgs(path string, args []string) error {
 		return nil
 	}
 	if path == "demo" {
-		return fmt.Errorf("unknown command %q, there are run, devices and version", args[0])
+		return fmt.Errorf("unknown command %q, there are run, devices, topo and version", args[0])
 	}
 	return fmt.Errorf("%s takes no argument %q", path, args[0])
 }
@@ -96,7 +106,7 @@ func noArgs(path string, args []string) error {
 func (a *app) machineFlags(c *cobra.Command) {
 	f, o := c.PersistentFlags(), &a.opt
 	f.StringVar(&o.backend, "backend", "auto", "auto, cuda or emu; auto takes GPUs where there are any")
-	f.StringVar(&o.machine, "machine", "", "emulated machine: nvlink, pcie, one-way or no-p2p (default nvlink)")
+	f.StringVar(&o.machine, "machine", "", "emulated machine: nvlink, pcie, nvlink-8, dgx1-v100, pcie-2socket, mig; with faults one-way, no-p2p, write-only, read-garbage, lying; or file:PATH, a saved one (default nvlink)")
 	f.IntVar(&o.devices, "devices", 0, "number of emulated devices (default: the machine's own)")
 	f.BoolVar(&o.json, "json", false, "print one JSON document instead of text")
 }

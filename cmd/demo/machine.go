@@ -43,16 +43,25 @@ func closeRuntime(rt *launcher.Runtime, err *error) {
 	}
 }
 
-// describe reads the machine: from the driver, and from NVML where there is one.
-func describe(rt *launcher.Runtime) (machineReport, error) {
+// readMachine reads the machine: from the driver, and from NVML where there is one.
+func readMachine(rt *launcher.Runtime) (*topo.Machine, error) {
 	m, err := topo.FromDriver(rt.Driver())
 	if err != nil {
-		return machineReport{}, err
+		return nil, err
 	}
 	if !m.Emulated {
 		if err := nvml.Augment(m); err != nil {
 			m.Note("not all that NVML knows is shown: %v", err)
 		}
+	}
+	return m, nil
+}
+
+// describe reads the machine for a report.
+func describe(rt *launcher.Runtime) (machineReport, error) {
+	m, err := readMachine(rt)
+	if err != nil {
+		return machineReport{}, err
 	}
 	return machineReport{Version: reportVersion, Backend: rt.Info(), Devices: m.Devices, P2P: m.Pairs, Notes: m.Notes, machine: m}, nil
 }

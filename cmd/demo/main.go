@@ -74,7 +74,7 @@ var errReported = errors.New("a fault was found")
 
 // usageError is a flag that cannot be used. The detail ends with the remedy.
 type usageError struct {
-	Flag   string // "--sizes"
+	Flag   string // "--sizes"; empty when Err names what was wrong by itself
 	Value  string
 	Detail string
 	Err    error // the refusal of the package that knows, or nil
@@ -88,7 +88,10 @@ func (e *usageError) Error() string {
 	if e.Detail != "" {
 		s += ": " + e.Detail
 	}
-	if e.Err != nil {
+	switch {
+	case e.Err != nil && s == "":
+		return e.Err.Error()
+	case e.Err != nil:
 		s += fmt.Sprintf(": %v", e.Err)
 	}
 	return s

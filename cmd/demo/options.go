@@ -35,6 +35,8 @@ type options struct {
 	seed    uint64
 	timeout time.Duration
 	absent  int
+
+	topo topoOptions
 }
 
 // settings are the checked options of a run.

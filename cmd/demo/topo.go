@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fenceline/fenceline/allreduce"
+	"github.com/fenceline/fenceline/flags"
+	"github.com/fenceline/fenceline/topo"
+)
+
+// topoOptions are the flags of `demo topo`.
+type topoOptions struct {
+	from  string
+	plan  bool
+	ranks []int
+}
+
+// topoReport is what `demo topo --json` prints.
+type topoReport struct {
+	Version int           `json:"version"`
+	Machine *topo.Machine `json:"machine"`
+	Plan    *planReport   `json:"plan,omitempty"`
+}
+
+// planReport is what a group would do.
+type planReport struct {
+	Devices     []int               `json:"devices"` // of each rank
+	Algorithm   allreduce.Algorithm `json:"algorithm"`
+	Reason      string              `json:"reason"`
+	Knobs       allreduce.Knobs     `json:"knobs"`
+	Measurement *topo.Measurement   `json:"measurement,omitempty"` // nil: claims decided
+}
+
+func (a *app) topoFlags(c *cobra.Command) {
+	f, o := c.Flags(), &a.opt.topo
+	f.StringVar(&o.from, "from", "", "read the machine from this file instead of opening one: a record as in --json's \"machine\"")
+	f.BoolVar(&o.plan, "plan", false, "say what an all-reduce would do there, and why")
+	f.IntSliceVar(&o.ranks, "ranks", nil, "with --plan: the device of each rank, such as 0,2 (default: one rank on each device)")
+	f.SortFlags = false
+}
+
+// topo is `demo topo`.
+func (a *app) topo(c *cobra.Command) (err error) {
+	given := c.Flags().Changed
+	knobs, err := readKnobs()
+	if err != nil {
+		return err
+	}
+	if given("ranks") && !a.opt.topo.plan {
+		return usagef("--ranks", joinInts(a.opt.topo.ranks), "says for which ranks to plan: add --plan")
+	}
+	rep := topoReport{Version: reportVersion}
+	if given("from") {
+		err = a.topoFrom(&rep, given, knobs)
+	} else {
+		err = a.topoHere(c.Context(), &rep, given, knobs)
+	}
+	if err != nil {
+		return err
+	}
+	if a.opt.json {
+		return writeJSON(a.stdout, &rep)
+	}
+	return rep.print(a.stdout)
+}
+
+// topoFrom describes a machine in a file. Nothing is opened, so claims decide.
+func (a *app) topoFrom(rep *topoReport, given func(string) bool, knobs allreduce.Knobs) (err error) {
+	for _, other := range []string{"machine", "devices", "backend"} {
+		if given(other) {
+			return usagef("--from", a.opt.topo.from, "reads a machine from a file, and --%s opens one: leave one of them out", other)
+		}
+	}
+	if rep.Machine, err = readMachineFile(a.opt.topo.from); err != nil || !a.opt.topo.plan {
+		return err
+	}
+	rep.Plan = &planReport{Knobs: knobs}
+	return rep.Plan.choose(rep.Machine, a.opt.topo.ranks)
+}
+
+// topoHere describes the machine that the other flags name.
+func (a *app) topoHere(ctx context.Context, rep *topoReport, given func(string) bool, knobs allreduce.Knobs) (err error) {
+	s, err := a.opt.checkMachine(given)
+	if err != nil {
+		return err
+	}
+	rt, err := open(s)
+	if err != nil {
+		return err
+	}
+	defer closeRuntime(rt, &err)
+	if rep.Machine, err = readMachine(rt); err != nil || !a.opt.topo.plan {
+		return err
+	}
+	rep.Plan = &planReport{Knobs: knobs}
+	return rep.Plan.choose(rep.Machine, a.opt.topo.ranks)
+}
+
+// choose fills in what would be done on the devices, one rank on each; nil is all of m's.
+func (p *planReport) choose(m *topo.Machine, devices []int) error {
+	if devices == nil {
+		for i := range min(len(m.Devices), flags.MaxRanks) {
+			devices = append(devices, i)
+		}
+	}
+	p.Devices = devices
+	plan, err := allreduce.Select(allreduce.SelectInput{Machine: m, Measurement: p.Measurement, Devices: devices, Knobs: p.Knobs})
+	var wrong *allreduce.ArgumentError
+	switch {
+	case errors.As(err, &wrong) && wrong.Arg == "devices":
+		return &usageError{Flag: "--ranks", Value: joinInts(devices), Err: err}
+	case err != nil:
+		return err
+	}
+	p.Algorithm, p.Reason = plan.Algorithm, plan.Reason
+	return nil
+}
+
+// print writes the paths, the peer access, and the plan.
+func (r *topoReport) print(w io.Writer) error {
+	if r.Machine.Emulated {
+		fmt.Fprintf(w, "EMULATED: %s\n", orElse(r.Machine.Driver.Detail, r.Machine.Driver.Name))
+	}
+	if err := r.Machine.WriteLinks(w); err != nil {
+		return err
+	}
+	fmt.Fprint(w, "\nP2P: can the row's device reach the column's memory?\n")
+	if err := r.Machine.WriteMatrix(w); err != nil {
+		return err
+	}
+	for _, n := range r.Machine.Notes {
+		fmt.Fprintf(w, "\nNote: %s\n", n)
+	}
+	if p := r.Plan; p != nil {
+		fmt.Fprintf(w, "\nPlan for %d rank(s) on device(s) %s: %v: %s\n", len(p.Devices), joinInts(p.Devices), p.Algorithm, p.Reason)
+	}
+	return nil
+}
+
+// readMachineFile reads a machine from a file.
+func readMachineFile(path string) (*topo.Machine, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, &usageError{Flag: "--from", Err: err}
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	m, err := topo.ReadJSON(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return m, nil
+}
+
+// readKnobs reads the operator's knobs from the environment.
+func readKnobs() (allreduce.Knobs, error) {
+	k, err := allreduce.KnobsFromEnv(os.Environ())
+	if err != nil {
+		return k, &usageError{Err: err}
+	}
+	return k, nil
+}
+
+// joinInts is "0,2".
+func joinInts(list []int) string {
+	text := make([]string, len(list))
+	for i, n := range list {
+		text[i] = strconv.Itoa(n)
+	}
+	return strings.Join(text, ",")
+}
