@@ -71,13 +71,24 @@ Exit codes: 0 all right, 1 a result is wrong or a fault was found, 2 wrong usage
 		RunE: a.started((*app).topo),
 	}
 	a.topoFlags(topology)
+	doctor := &cobra.Command{
+		Use:   "doctor",
+		Short: "Say what keeps GPUs, or peer access between them, from working, and what to do about it",
+		Long: `demo doctor looks at this host, its driver and its environment, and names the first thing to mend. It changes nothing.
+It exits with 1 when something fails.`,
+		Example: `  demo doctor
+  demo doctor --sysroot copied-root
+  demo doctor --backend emu --json`,
+		RunE: a.started((*app).doctor),
+	}
+	a.doctorFlags(doctor)
 	version := &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version of this program and of its kernels",
 		Example: "  demo version",
 		RunE:    a.started((*app).version),
 	}
-	for _, c := range []*cobra.Command{run, devices, topology, version} {
+	for _, c := range []*cobra.Command{run, devices, topology, doctor, version} {
 		c.Args = func(c *cobra.Command, args []string) error { return noArgs(c.CommandPath(), args) }
 		root.AddCommand(c)
 	}
@@ -97,7 +108,7 @@ func noArgs(path string, args []string) error {
 		return nil
 	}
 	if path == "demo" {
-		return fmt.Errorf("unknown command %q, there are run, devices, topo and version", args[0])
+		return fmt.Errorf("unknown command %q, there are run, devices, topo, doctor and version", args[0])
 	}
 	return fmt.Errorf("%s takes no argument %q", path, args[0])
 }

@@ -36,7 +36,8 @@ type options struct {
 	timeout time.Duration
 	absent  int
 
-	topo topoOptions
+	topo    topoOptions
+	sysroot string
 }
 
 // settings are the checked options of a run.
