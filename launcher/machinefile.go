@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,14 +15,18 @@ import (
 // filePrefix before a path makes an emulated machine of the topology in that file.
 const filePrefix = "file:"
 
-// readMachine reads a machine record in JSON, as topo writes it.
+// readMachine reads a machine record in JSON, as topo writes it, or the output of `nvidia-smi topo -m`.
 func readMachine(path string) (*emu.Machine, error) {
-	f, err := os.Open(path)
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // it was only read
-	m, err := topo.ReadJSON(f)
+	var m *topo.Machine
+	if bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
+		m, err = topo.ReadJSON(bytes.NewReader(text))
+	} else {
+		m, err = topo.ParseSMI(filepath.Base(path), text)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

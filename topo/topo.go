@@ -31,6 +31,7 @@ type Machine struct {
 	Devices  []Device `json:"devices"`  // Devices[i].Ordinal == i
 	// Pairs[i][j] is device i reaching the memory of device j. The diagonal is zero and means nothing.
 	Pairs [][]Pair `json:"pairs"`
+	NICs  []NIC    `json:"nics,omitempty"`  // from pasted text alone
 	Notes []string `json:"notes,omitempty"` // what a source could not tell, in words
 }
 
@@ -54,6 +55,8 @@ type Device struct {
 	NUMA     *int   `json:"numa,omitempty"`    // host NUMA node nearest to the device; nil when unknown
 	MIG      Tri    `json:"mig"`               // whether it is a MIG instance, which has no peer access
 	NVLinks  *int   `json:"nvlinks,omitempty"` // active NVLinks of the device; nil when unknown
+	// Affinity is nvidia-smi's own words, from pasted text alone.
+	Affinity *Affinity `json:"affinity,omitempty"`
 }
 
 // Pair is what is claimed of one device reaching one other's memory. The direction counts.

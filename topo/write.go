@@ -3,6 +3,7 @@ package topo
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -55,17 +56,79 @@ func (m *Machine) WriteMatrix(w io.Writer) error {
 	return flush(w, "P2P matrix", b.String())
 }
 
-// WriteLinks prints the path of each pair in the form of `nvidia-smi topo -m`, with its legend.
+// WriteLinks prints the path of each pair in the form of `nvidia-smi topo -m`, with its legend: GPUs, then NICs and
+// affinities where they are known.
 func (m *Machine) WriteLinks(w io.Writer) error {
 	var b strings.Builder
-	m.grid(&b, func(p Pair) string {
-		if p.Link == "" {
-			return string(CodeU)
+	for i := range m.Devices {
+		fmt.Fprintf(&b, "\tGPU%d", i)
+	}
+	for _, n := range m.NICs {
+		b.WriteString("\t" + n.Name)
+	}
+	columns := m.affinityColumns()
+	for _, c := range columns {
+		b.WriteString("\t" + c)
+	}
+	b.WriteByte('\n')
+	for i := range m.Devices {
+		m.linkRow(&b, i, columns)
+	}
+	for k, n := range m.NICs {
+		if n.NICs == nil {
+			continue
 		}
-		return p.Link
-	})
+		b.WriteString(n.Name + "\t" + strings.Join(n.GPUs, "\t"))
+		for j, c := range n.NICs {
+			if j == k {
+				c = " X "
+			}
+			b.WriteString("\t" + c)
+		}
+		b.WriteByte('\n')
+	}
 	writeLegend(&b, linkLegend)
 	return flush(w, "link matrix", b.String())
+}
+
+// affinityColumns are the affinity columns that some device has a cell for.
+func (m *Machine) affinityColumns() []string {
+	var columns []string
+	for k, name := range []string{"CPU Affinity", "NUMA Affinity", "GPU NUMA ID"} {
+		if slices.ContainsFunc(m.Devices, func(d Device) bool { return d.Affinity != nil && d.Affinity.cells()[k] != "" }) {
+			columns = append(columns, name)
+		}
+	}
+	return columns
+}
+
+func (a *Affinity) cells() [3]string { return [3]string{a.CPU, a.NUMA, a.GPUNUMAID} }
+
+// linkRow writes the row of device i.
+func (m *Machine) linkRow(b *strings.Builder, i int, columns []string) {
+	fmt.Fprintf(b, "GPU%d", i)
+	for j, p := range m.Pairs[i] {
+		switch {
+		case i == j:
+			b.WriteString("\t X ")
+		case p.Link == "":
+			b.WriteString("\t" + string(CodeU))
+		default:
+			b.WriteString("\t" + p.Link)
+		}
+	}
+	for _, n := range m.NICs {
+		b.WriteString("\t" + n.GPUs[i])
+	}
+	if a := m.Devices[i].Affinity; a != nil {
+		for k := range columns {
+			b.WriteString("\t" + a.cells()[k])
+			if k == 1 && len(columns) == 3 {
+				b.WriteByte('\t') // as nvidia-smi lines them up
+			}
+		}
+	}
+	b.WriteByte('\n')
 }
 
 // status is the word for one direction of one capability. The driver's refusal stands even where NVML says OK,
