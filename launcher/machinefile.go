@@ -1,9 +1,7 @@
 package launcher
 
 import (
-	"bytes"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -17,18 +15,9 @@ const filePrefix = "file:"
 
 // readMachine reads a machine record in JSON, as topo writes it, or the output of `nvidia-smi topo -m`.
 func readMachine(path string) (*emu.Machine, error) {
-	text, err := os.ReadFile(path)
+	m, err := topo.ReadFile(path)
 	if err != nil {
 		return nil, err
-	}
-	var m *topo.Machine
-	if bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
-		m, err = topo.ReadJSON(bytes.NewReader(text))
-	} else {
-		m, err = topo.ParseSMI(filepath.Base(path), text)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return emulate(filepath.Base(path), m), nil
 }

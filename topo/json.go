@@ -1,10 +1,12 @@
 package topo
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 )
 
 // WriteJSON writes the machine as indented JSON with a final newline.
@@ -35,6 +37,23 @@ func ReadJSON(r io.Reader) (*Machine, error) {
 		return nil, err
 	}
 	return &m, nil
+}
+
+// ReadFile reads a machine from a file: JSON that WriteJSON wrote, or the output of `nvidia-smi topo -m` (see ParseSMI).
+// The error names the file.
+func ReadFile(path string) (*Machine, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
+		return ParseSMI(path, text)
+	}
+	m, err := ReadJSON(bytes.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return m, nil
 }
 
 func (m *Machine) validate() error {

@@ -154,3 +154,17 @@ func FuzzParseSMI(f *testing.F) {
 		require.Equal(t, m.NICs, again.NICs)
 	})
 }
+
+func TestReadFile(t *testing.T) {
+	m, err := ReadFile("testdata/dgx1-v100.txt")
+	require.NoError(t, err)
+	require.Len(t, m.Devices, 8)
+	dir := t.TempDir()
+	bad := filepath.Join(dir, "bad.json")
+	require.NoError(t, os.WriteFile(bad, []byte(`{"version": 1`), 0o600))
+	_, err = ReadFile(bad)
+	require.ErrorIs(t, err, ErrFormat)
+	require.ErrorContains(t, err, "bad.json")
+	_, err = ReadFile(filepath.Join(dir, "none"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -147,16 +148,11 @@ func (r *topoReport) print(w io.Writer) error {
 
 // readMachineFile reads a machine from a file.
 func readMachineFile(path string) (*topo.Machine, error) {
-	f, err := os.Open(path)
-	if err != nil {
+	m, err := topo.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return nil, &usageError{Flag: "--from", Err: err}
 	}
-	defer func() { _ = f.Close() }() // it was only read
-	m, err := topo.ReadJSON(f)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return m, nil
+	return m, err
 }
 
 // readKnobs reads the operator's knobs from the environment.
