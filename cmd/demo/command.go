@@ -71,6 +71,19 @@ Exit codes: 0 all right, 1 a result is wrong or a fault was found, 2 wrong usage
 		RunE: a.started((*app).topo),
 	}
 	a.topoFlags(topology)
+	probe := &cobra.Command{
+		Use:   "probe",
+		Short: "Find out what peer access does between each two devices, and how fast it is",
+		Long: `demo probe reads, writes, flags and counts across each ordered pair of devices, and measures latencies and bandwidths.
+Real devices are probed in child processes, so that one that hangs costs only its probe. It exits with 1 when something
+that is claimed does not work.`,
+		Example: `  demo probe
+  demo probe --machine read-garbage
+  demo probe --virtual --numbers=false --json`,
+		RunE: a.started((*app).probe),
+	}
+	a.probeFlags(probe)
+	child := &cobra.Command{Use: childCommand, Hidden: true, Short: "Probe what stdin says", RunE: a.started((*app).probeChild)}
 	doctor := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what keeps GPUs, or peer access between them, from working, and what to do about it",
@@ -88,7 +101,7 @@ It exits with 1 when something fails.`,
 		Example: "  demo version",
 		RunE:    a.started((*app).version),
 	}
-	for _, c := range []*cobra.Command{run, devices, topology, doctor, version} {
+	for _, c := range []*cobra.Command{run, devices, topology, probe, child, doctor, version} {
 		c.Args = func(c *cobra.Command, args []string) error { return noArgs(c.CommandPath(), args) }
 		root.AddCommand(c)
 	}
@@ -108,7 +121,7 @@ func noArgs(path string, args []string) error {
 		return nil
 	}
 	if path == "demo" {
-		return fmt.Errorf("unknown command %q, there are run, devices, topo, doctor and version", args[0])
+		return fmt.Errorf("unknown command %q, there are run, devices, topo, probe, doctor and version", args[0])
 	}
 	return fmt.Errorf("%s takes no argument %q", path, args[0])
 }

@@ -37,6 +37,7 @@ type options struct {
 	absent  int
 
 	topo    topoOptions
+	probe   probeOptions
 	sysroot string
 }
 
