@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -46,6 +47,9 @@ func (a *app) doctor(c *cobra.Command) (err error) {
 		if rt != nil {
 			defer closeRuntime(rt, &err)
 		}
+		if o.Machine != nil {
+			a.examine(c.Context(), &o, s)
+		}
 	}
 	rep := doctor.Run(c.Context(), o)
 	if a.opt.json {
@@ -88,6 +92,20 @@ func openForDoctor(o *doctor.Options, s settings, given func(string) bool) (*lau
 	}
 	o.Machine = m
 	return rt, nil
+}
+
+// examine probes the pairs whose claims are to be doubted. If that fails the rest is still worth saying.
+func (a *app) examine(ctx context.Context, o *doctor.Options, s settings) {
+	var all []int
+	for i := range o.Machine.Devices {
+		all = append(all, i)
+	}
+	found, err := s.check(ctx, o.Machine, all, false)
+	if err != nil {
+		fmt.Fprintln(a.stderr, "demo: peer access could not be probed:", err)
+		return
+	}
+	o.Measurement = found
 }
 
 // doctorKnobs are the knobs in the doctor's form.

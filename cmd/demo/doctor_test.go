@@ -71,6 +71,15 @@ func TestDoctorNoGPU(t *testing.T) {
 	require.NotEmpty(t, r.Finding("driver").Evidence)
 }
 
+// Peer access that lies is found out.
+func TestDoctorProbes(t *testing.T) {
+	for machine, want := range map[string]doctor.Status{"pcie": doctor.OK, "read-garbage": doctor.Warn, "lying": doctor.Fail} {
+		_, r := examine(t, "--machine", machine, "--devices", "2")
+		require.Equal(t, want, r.Finding("p2p").Status, "%+v", r.Finding("p2p"))
+		require.NotContains(t, r.Finding("p2p").Result, "not probed")
+	}
+}
+
 func TestDoctorUsage(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))

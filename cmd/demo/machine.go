@@ -173,11 +173,17 @@ func (w *worldReport) fits(devices []topo.Device, emulated bool, message uint64)
 
 // groupConfig is the group for this world. The group's own deadline is a little shorter than --timeout, so that
 // its diagnosis arrives within it.
-func (s *settings) groupConfig(w worldReport, message uint64) allreduce.Config {
+func (s *settings) groupConfig(rep *runReport, message uint64) allreduce.Config {
 	const most = 4 << 20
-	return allreduce.Config{
+	w := rep.World
+	cfg := allreduce.Config{
 		Ranks: w.Ranks, Devices: w.Devices, Share: w.Shared, Algorithm: s.algorithm,
 		MaxBytes: min(most, (message+4095)/4096*4096),
 		Timeout:  s.timeout - min(s.timeout/4, time.Second),
+		Machine:  rep.machine, Measurement: rep.Measurement, Knobs: s.knobs,
 	}
+	if s.knobs.MaxBytes != 0 {
+		cfg.MaxBytes = 0 // the knob's
+	}
+	return cfg
 }

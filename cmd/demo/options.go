@@ -35,6 +35,7 @@ type options struct {
 	seed    uint64
 	timeout time.Duration
 	absent  int
+	probing string
 
 	topo    topoOptions
 	probe   probeOptions
@@ -54,7 +55,16 @@ type settings struct {
 	seed             uint64
 	timeout          time.Duration
 	absent           int // -1: nobody
+	probing          string
+	knobs            allreduce.Knobs
 }
+
+// What --probe takes.
+const (
+	probeAuto   = "auto"
+	probeAlways = "always"
+	probeNever  = "never"
+)
 
 // checkMachine refuses what describes no machine. given says whether a flag was set.
 func (o *options) checkMachine(given func(string) bool) (settings, error) {
@@ -93,9 +103,18 @@ func (o *options) checkRun(given func(string) bool) (settings, error) {
 		return s, usagef("--timeout", o.timeout.String(), "too short to wait for anything: use %v or more, such as 10s", minTimeout)
 	case given("absent") && o.absent < 0:
 		return s, usagef("--absent", fmt.Sprint(o.absent), "ranks count from 0: name one of them")
+	case !slices.Contains([]string{probeAuto, probeAlways, probeNever}, o.probing):
+		return s, usagef("--probe", o.probing, "use auto, always or never")
 	}
 	if given("absent") {
 		s.absent = o.absent
+	}
+	s.probing = o.probing
+	if s.knobs, err = readKnobs(); err != nil {
+		return s, err
+	}
+	if t := s.knobs.Timeout; t != 0 && !given("timeout") {
+		s.timeout = t + min(t/3, time.Second) // of which groupConfig gives the group t
 	}
 	if s.algorithm, err = allreduce.ParseAlgorithm(o.algo); err != nil {
 		return s, &usageError{Flag: "--algo", Err: err}

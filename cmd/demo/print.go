@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/fenceline/fenceline/topo"
 )
 
 // table prints results line by line as they come, in the columns of nccl-tests.
@@ -29,7 +31,28 @@ func (t *table) world(r *runReport) {
 		shared = ", several on one device"
 	}
 	fmt.Fprintf(t.w, "\nRanks: %d%s (%s): %s\n", r.World.Ranks, shared, r.World.Why, strings.Join(places, " "))
+	if r.Measurement != nil {
+		t.probed(r)
+	}
 	fmt.Fprintf(t.w, "Seed %d. Time: %s.\n", r.Seed, r.Clock)
+}
+
+// probed says what probing found.
+func (t *table) probed(r *runReport) {
+	pairs := 0
+	for _, row := range r.Measurement.Pairs {
+		for _, p := range row {
+			if p != (topo.Measured{}) {
+				pairs++
+			}
+		}
+	}
+	bad := faults(r.machine, r.Measurement)
+	if len(bad) == 0 {
+		fmt.Fprintf(t.w, "Probed %d ordered pair(s): all that is claimed works.\n", pairs)
+		return
+	}
+	fmt.Fprintf(t.w, "Probed %d ordered pair(s), with %d fault(s): %s\n", pairs, len(bad), bad[0])
 }
 
 // row prints one result. The reason of its plan comes first, once for each reason there is.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/fenceline/fenceline/launcher"
 	"github.com/fenceline/fenceline/topo"
@@ -152,6 +153,42 @@ func (s *settings) measure(ctx context.Context, m *topo.Machine, child bool, o p
 	return found, err
 }
 
+// check probes, without numbers, the pairs of devices whose claims are to be doubted, or with all every pair. It is nil
+// when there is none.
+func (s *settings) check(ctx context.Context, m *topo.Machine, devices []int, all bool) (*topo.Measurement, error) {
+	pairs := doubtful(m, devices, all)
+	if len(pairs) == 0 {
+		return nil, nil
+	}
+	if !m.Emulated {
+		return s.measure(ctx, m, false, probe.Options{Pairs: pairs})
+	}
+	return s.checkEmulated(ctx, m, pairs)
+}
+
+// checkEmulated probes several pairs at a time, each on a driver of its own, since those that never answer take the
+// whole time allowed.
+func (s *settings) checkEmulated(ctx context.Context, m *topo.Machine, pairs []probe.Pair) (*topo.Measurement, error) {
+	const atOnce = 6
+	all := make([]*topo.Measurement, len(pairs))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(atOnce)
+	for i, p := range pairs {
+		g.Go(func() (err error) { // small, with far more time than it takes
+			all[i], err = s.measure(ctx, m, false, probe.Options{Pairs: []probe.Pair{p}, Bytes: 4096, Timeout: 500 * time.Millisecond})
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	found := all[0]
+	for i, p := range pairs {
+		found.Pairs[p.From][p.To] = all[i].Pairs[p.From][p.To]
+	}
+	return found, nil
+}
+
 // childArgs open the same devices in a child.
 func (s *settings) childArgs(emulated bool) []string {
 	if !emulated {
@@ -182,14 +219,15 @@ func (a *app) probeChild(c *cobra.Command) error {
 }
 
 // doubtful are the pairs of these devices whose claims are not to be believed unseen: peer access that is claimed over
-// anything but NVLink. Chipsets, firmware and virtual machines between PCIe devices break it without the driver's notice.
-func doubtful(m *topo.Machine, devices []int) []probe.Pair {
+// anything but NVLink, or with all any that is claimed. Chipsets, firmware and virtual machines between PCIe devices break
+// it without the driver's notice.
+func doubtful(m *topo.Machine, devices []int, all bool) []probe.Pair {
 	list := []probe.Pair{}
 	seen := map[probe.Pair]bool{}
 	for _, i := range devices {
 		for _, j := range devices {
 			p := probe.Pair{From: i, To: j}
-			if i == j || seen[p] || m.Pairs[i][j].Access == topo.No || strings.HasPrefix(m.Pairs[i][j].Link, "NV") {
+			if i == j || seen[p] || m.Pairs[i][j].Access == topo.No || !all && strings.HasPrefix(m.Pairs[i][j].Link, "NV") {
 				continue
 			}
 			seen[p] = true

@@ -92,6 +92,7 @@ func TestProbeUsage(t *testing.T) {
 func TestDoubtful(t *testing.T) {
 	yes, no, nv := topo.Pair{Access: topo.Yes, Link: "PHB"}, topo.Pair{Access: topo.No, Link: "PHB"}, topo.Pair{Access: topo.Yes, Link: "NV2"}
 	m := &topo.Machine{Devices: make([]topo.Device, 3), Pairs: [][]topo.Pair{{{}, yes, nv}, {no, {}, {}}, {nv, yes, {}}}}
-	require.Equal(t, []probe.Pair{{From: 0, To: 1}, {From: 1, To: 2}, {From: 2, To: 1}}, doubtful(m, []int{0, 1, 2, 0}))
-	require.Empty(t, doubtful(m, []int{2, 0, 2}))
+	require.Equal(t, []probe.Pair{{From: 0, To: 1}, {From: 1, To: 2}, {From: 2, To: 1}}, doubtful(m, []int{0, 1, 2, 0}, false))
+	require.Empty(t, doubtful(m, []int{2, 0, 2}, false))
+	require.Len(t, doubtful(m, []int{2, 0, 2}, true), 2)
 }

@@ -27,14 +27,16 @@ type machineReport struct {
 // runReport is the whole of a run. Text and JSON are both printed from it.
 type runReport struct {
 	machineReport
-	World     worldReport   `json:"world"`
-	Seed      uint64        `json:"seed"`
-	TimeoutMS float64       `json:"timeout_ms"`
-	Clock     string        `json:"clock"` // how times were taken
-	Results   []result      `json:"results"`
-	Absent    *absentReport `json:"absent,omitempty"`
-	Error     string        `json:"error,omitempty"` // what ended the run early
-	OK        bool          `json:"ok"`
+	World       worldReport       `json:"world"`
+	Knobs       allreduce.Knobs   `json:"knobs,omitzero"`        // from the environment
+	Measurement *topo.Measurement `json:"measurement,omitempty"` // what probing found; absent when claims decided
+	Seed        uint64            `json:"seed"`
+	TimeoutMS   float64           `json:"timeout_ms"`
+	Clock       string            `json:"clock"` // how times were taken
+	Results     []result          `json:"results"`
+	Absent      *absentReport     `json:"absent,omitempty"`
+	Error       string            `json:"error,omitempty"` // what ended the run early
+	OK          bool              `json:"ok"`
 }
 
 // worldReport places the ranks.

@@ -45,7 +45,25 @@ func (a *app) run(c *cobra.Command) (err error) {
 	if err := r.prepare(); err != nil {
 		return err
 	}
+	if err := r.examine(c.Context()); err != nil {
+		return err
+	}
 	return a.report(c.Context(), r)
+}
+
+// examine probes what the ranks would rely on, so that the group goes by what was seen.
+func (r *runner) examine(ctx context.Context) (err error) {
+	if r.set.probing == probeNever || r.set.algorithm == allreduce.Host || r.set.knobs.P2PDisable {
+		return nil
+	}
+	r.rep.Measurement, err = r.set.check(ctx, r.rep.machine, r.rep.World.Devices, r.set.probing == probeAlways)
+	switch {
+	case ctx.Err() != nil:
+		return errInterrupted
+	case err != nil:
+		return fmt.Errorf("probe peer access: %w: see demo doctor, or use --probe never", err)
+	}
+	return nil
 }
 
 // prepare describes the machine and places the ranks on it. What it refuses is refused before anything is
@@ -65,6 +83,7 @@ func (r *runner) prepare() (err error) {
 	case r.set.absent >= 0 && n == 1:
 		return usagef("--absent", fmt.Sprint(r.set.absent), "with one rank nobody is left to notice: use --ranks 2 or more")
 	}
+	r.rep.Knobs = r.set.knobs
 	r.rep.Seed, r.rep.TimeoutMS = r.set.seed, float64(r.set.timeout)/float64(time.Millisecond)
 	r.measure, r.rep.Clock = timeOnDevice, deviceClock
 	if emulated {
@@ -122,7 +141,7 @@ func (a *app) report(ctx context.Context, r *runner) error {
 
 // group makes the group of the run. A plan that cannot be had is the fault of what was asked for.
 func (r *runner) group() (*allreduce.Group, error) {
-	g, err := allreduce.NewGroup(r.rt, r.set.groupConfig(r.rep.World, largest(r.rows)))
+	g, err := allreduce.NewGroup(r.rt, r.set.groupConfig(&r.rep, largest(r.rows)))
 	switch {
 	case errors.Is(err, allreduce.ErrNoPlan) && r.set.algorithm != allreduce.Auto:
 		return nil, &usageError{Flag: "--algo", Err: err}

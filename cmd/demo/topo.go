@@ -102,7 +102,13 @@ func (a *app) topoHere(ctx context.Context, rep *topoReport, given func(string) 
 		return err
 	}
 	rep.Plan = &planReport{Knobs: knobs}
-	return rep.Plan.choose(rep.Machine, a.opt.topo.ranks)
+	if err = rep.Plan.choose(rep.Machine, a.opt.topo.ranks); err != nil || knobs.P2PDisable {
+		return err
+	}
+	if rep.Plan.Measurement, err = s.check(ctx, rep.Machine, rep.Plan.Devices, false); err != nil {
+		return err
+	}
+	return rep.Plan.choose(rep.Machine, rep.Plan.Devices)
 }
 
 // choose fills in what would be done on the devices, one rank on each; nil is all of m's.
