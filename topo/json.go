@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 )
 
 // WriteJSON writes the machine as indented JSON with a final newline.
@@ -66,20 +67,26 @@ func (m *Machine) validate() error {
 	case len(m.Pairs) != n:
 		return formatError("pairs has %d rows for %d devices", len(m.Pairs), n)
 	}
+	named := slices.ContainsFunc(m.Devices, func(d Device) bool { return d.UUID != "" })
 	seen := make(map[string]int, n)
 	for i, d := range m.Devices {
 		if d.Ordinal != i {
 			return formatError("devices[%d] has ordinal %d", i, d.Ordinal)
 		}
-		if d.UUID == "" {
+		if d.UUID == "" && named { // pasted text names no device at all
 			return formatError("devices[%d] has no uuid", i)
 		}
-		if j, ok := seen[d.UUID]; ok {
+		if j, ok := seen[d.UUID]; ok && named {
 			return formatError("devices[%d] and devices[%d] share uuid %s", j, i, d.UUID)
 		}
 		seen[d.UUID] = i
 		if len(m.Pairs[i]) != n {
 			return formatError("pairs[%d] has %d cells for %d devices", i, len(m.Pairs[i]), n)
+		}
+	}
+	for k, nic := range m.NICs {
+		if len(nic.GPUs) != n || nic.NICs != nil && len(nic.NICs) != len(m.NICs) {
+			return formatError("nics[%d] has paths to %d devices and %d NICs, there are %d and %d", k, len(nic.GPUs), len(nic.NICs), n, len(m.NICs))
 		}
 	}
 	return nil

@@ -270,6 +270,10 @@ func (p *Pair) state(capability string, c Code) {
 		p.Write, p.WriteCode = c.Tri(), c
 	case "a":
 		p.NativeAtomics, p.AtomicsCode = c.Tri(), c
+	case "n":
+		p.NVLinkCode = c
+	case "p":
+		p.PropertyCode = c
 	}
 }
 

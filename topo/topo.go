@@ -52,6 +52,7 @@ type Device struct {
 	SM       int    `json:"sm"`            // compute capability, 90 for sm_90
 	SMs      int    `json:"sms"`
 	TotalMem uint64 `json:"total_mem"`         // bytes
+	BAR1     uint64 `json:"bar1,omitempty"`    // bytes of memory that peers and host can map at once; 0 when unknown
 	NUMA     *int   `json:"numa,omitempty"`    // host NUMA node nearest to the device; nil when unknown
 	MIG      Tri    `json:"mig"`               // whether it is a MIG instance, which has no peer access
 	NVLinks  *int   `json:"nvlinks,omitempty"` // active NVLinks of the device; nil when unknown
@@ -69,10 +70,25 @@ type Pair struct {
 	ReadCode      Code `json:"read_code,omitempty"`
 	WriteCode     Code `json:"write_code,omitempty"`
 	AtomicsCode   Code `json:"atomics_code,omitempty"`
+	// NVLinkCode and PropertyCode are NVML's answers on NVLink, and on proprietary peer access through a GPU's BAR1.
+	NVLinkCode   Code `json:"nvlink_code,omitempty"`
+	PropertyCode Code `json:"property_code,omitempty"`
 	// Link is the path in nvidia-smi's words: "NV18", "PIX", "PXB", "PHB", "NODE", "SYS";
 	// empty when unknown.
-	Link string `json:"link,omitempty"`
+	Link          string `json:"link,omitempty"`
+	NVLinkVersion string `json:"nvlink_version,omitempty"` // of the NVLinks in Link, "4.0"; empty when unknown or none
 }
+
+// NVLinks is how many NVLinks join the pair, and whether that is known.
+func (p Pair) NVLinks() (n int, known bool) {
+	if _, err := fmt.Sscanf(p.Link, "NV%d", &n); err == nil {
+		return n, true
+	}
+	return 0, p.Link != ""
+}
+
+// Property is what NVML says of proprietary peer access: the kind that goes through the BAR1 window.
+func (p Pair) Property() Tri { return p.PropertyCode.Tri() }
 
 // CanRead is whether all that is known of the pair lets the device read its peer: No when any
 // source says no, Yes when one says yes and none says no.
