@@ -22,6 +22,7 @@ type app struct {
 const examples = `  demo                                   all sizes 1KB to 1MB, all dtypes, GPUs or else the emulator
   demo --machine no-p2p                  an emulated machine without peer access: falls back to host
   demo --machine one-way                 peer access in one direction only: falls back to copy
+  demo --machine read-garbage            peer access that lies: probed, found out, and not used
   demo --ranks 3 --sizes 1,7,4097,65538 --dtype bf16
   demo --sizes 1KB:64KB,1MB --iters 20   doubling from 1KB to 64KB, and 1MB
   demo --backend emu --devices 2 --ranks 8 --share
@@ -67,7 +68,9 @@ Exit codes: 0 all right, 1 a result is wrong or a fault was found, 2 wrong usage
 		Example: `  demo topo
   demo topo --machine dgx1-v100 --plan --ranks 0,1,2,3
   demo topo --machine write-only --plan
-  demo topo --from machine.json --plan`,
+  demo topo --from machine.json --plan
+  demo topo --save known-good.json
+  demo topo --check known-good.json      what has changed since; 1 if anything did`,
 		RunE: a.started((*app).topo),
 	}
 	a.topoFlags(topology)

@@ -96,11 +96,7 @@ func openForDoctor(o *doctor.Options, s settings, given func(string) bool) (*lau
 
 // examine probes the pairs whose claims are to be doubted. If that fails the rest is still worth saying.
 func (a *app) examine(ctx context.Context, o *doctor.Options, s settings) {
-	var all []int
-	for i := range o.Machine.Devices {
-		all = append(all, i)
-	}
-	found, err := s.check(ctx, o.Machine, all, false)
+	found, err := s.check(ctx, o.Machine, everyDevice(o.Machine), false, true)
 	if err != nil {
 		fmt.Fprintln(a.stderr, "demo: peer access could not be probed:", err)
 		return

@@ -19,8 +19,8 @@ import (
 
 // probeOptions are the flags of `demo probe`.
 type probeOptions struct {
-	virtual, child, numbers bool
-	timeout                 time.Duration
+	virtual, child, numbers, noCache bool
+	timeout                          time.Duration
 }
 
 // probeReport is what `demo probe --json` prints.
@@ -40,6 +40,7 @@ func (a *app) probeFlags(c *cobra.Command) {
 	f.BoolVar(&o.virtual, "virtual", false, "probe each device with itself too, as two ranks that share it (the default on a single device)")
 	f.BoolVar(&o.child, "child", false, "probe emulated devices in child processes too, as real ones always are")
 	f.BoolVar(&o.numbers, "numbers", true, "measure latencies and bandwidths of what works")
+	f.BoolVar(&o.noCache, "no-cache", false, "do not keep what is found of real devices for later runs")
 	f.DurationVar(&o.timeout, "timeout", 2*time.Second, "longest wait for one probe")
 	f.SortFlags = false
 }
@@ -66,6 +67,11 @@ func (a *app) probe(c *cobra.Command) error {
 		return errInterrupted
 	case err != nil:
 		return err
+	}
+	if !rep.Machine.Emulated && !o.noCache {
+		if err := store(rep.Machine, rep.Measurement); err != nil {
+			fmt.Fprintln(a.stderr, "demo:", err)
+		}
 	}
 	rep.Faults = faults(rep.Machine, rep.Measurement)
 	rep.OK = len(rep.Faults) == 0
@@ -154,16 +160,24 @@ func (s *settings) measure(ctx context.Context, m *topo.Machine, child bool, o p
 }
 
 // check probes, without numbers, the pairs of devices whose claims are to be doubted, or with all every pair. It is nil
-// when there is none.
-func (s *settings) check(ctx context.Context, m *topo.Machine, devices []int, all bool) (*topo.Measurement, error) {
+// when there is none. With cache, what was found earlier of real devices in the same state stands.
+func (s *settings) check(ctx context.Context, m *topo.Machine, devices []int, all, cache bool) (*topo.Measurement, error) {
 	pairs := doubtful(m, devices, all)
 	if len(pairs) == 0 {
 		return nil, nil
 	}
-	if !m.Emulated {
+	if m.Emulated {
+		return s.checkEmulated(ctx, m, pairs)
+	}
+	measure := func(ctx context.Context, pairs []probe.Pair) (*topo.Measurement, error) {
 		return s.measure(ctx, m, false, probe.Options{Pairs: pairs})
 	}
-	return s.checkEmulated(ctx, m, pairs)
+	key, err := topo.ReadKey("/", m)
+	dir, derr := topo.DefaultCache()
+	if !cache || err != nil || derr != nil {
+		return measure(ctx, pairs)
+	}
+	return remembered(ctx, dir, key, pairs, measure)
 }
 
 // checkEmulated probes several pairs at a time, each on a driver of its own, since those that never answer take the

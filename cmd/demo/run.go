@@ -56,7 +56,7 @@ func (r *runner) examine(ctx context.Context) (err error) {
 	if r.set.probing == probeNever || r.set.algorithm == allreduce.Host || r.set.knobs.P2PDisable {
 		return nil
 	}
-	r.rep.Measurement, err = r.set.check(ctx, r.rep.machine, r.rep.World.Devices, r.set.probing == probeAlways)
+	r.rep.Measurement, err = r.set.check(ctx, r.rep.machine, r.rep.World.Devices, r.set.probing == probeAlways, r.set.probing == probeAuto)
 	switch {
 	case ctx.Err() != nil:
 		return errInterrupted

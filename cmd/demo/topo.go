@@ -20,15 +20,20 @@ import (
 // topoOptions are the flags of `demo topo`.
 type topoOptions struct {
 	from  string
+	save  string
+	check string
 	plan  bool
 	ranks []int
 }
 
 // topoReport is what `demo topo --json` prints.
 type topoReport struct {
-	Version int           `json:"version"`
-	Machine *topo.Machine `json:"machine"`
-	Plan    *planReport   `json:"plan,omitempty"`
+	Version     int               `json:"version"`
+	Machine     *topo.Machine     `json:"machine"`
+	Plan        *planReport       `json:"plan,omitempty"`
+	Saved       string            `json:"saved,omitempty"`       // the file of --save
+	Match       *bool             `json:"match,omitempty"`       // with --check: all is as saved
+	Differences []topo.Difference `json:"differences,omitempty"` // with --check
 }
 
 // planReport is what a group would do.
@@ -45,6 +50,8 @@ func (a *app) topoFlags(c *cobra.Command) {
 	f.StringVar(&o.from, "from", "", "read the machine from this file instead of opening one: a record as in --json's \"machine\"")
 	f.BoolVar(&o.plan, "plan", false, "say what an all-reduce would do there, and why")
 	f.IntSliceVar(&o.ranks, "ranks", nil, "with --plan: the device of each rank, such as 0,2 (default: one rank on each device)")
+	f.StringVar(&o.save, "save", "", "keep the machine as it is now in this file: what it claims, and what probing finds where that could be false")
+	f.StringVar(&o.check, "check", "", "set the machine against such a file; exits with 1 when something differs")
 	f.SortFlags = false
 }
 
@@ -58,6 +65,14 @@ func (a *app) topo(c *cobra.Command) (err error) {
 	if given("ranks") && !a.opt.topo.plan {
 		return usagef("--ranks", joinInts(a.opt.topo.ranks), "says for which ranks to plan: add --plan")
 	}
+	for _, flag := range []string{"save", "check"} {
+		if given(flag) && c.Flag(flag).Value.String() == "" {
+			return usagef("--"+flag, "", "the name is empty: name a file")
+		}
+	}
+	if given("save") && given("check") {
+		return usagef("--save", a.opt.topo.save, "keeps the machine, and --check looks for changes: leave one of them out")
+	}
 	rep := topoReport{Version: reportVersion}
 	if given("from") {
 		err = a.topoFrom(&rep, given, knobs)
@@ -68,9 +83,14 @@ func (a *app) topo(c *cobra.Command) (err error) {
 		return err
 	}
 	if a.opt.json {
-		return writeJSON(a.stdout, &rep)
+		err = writeJSON(a.stdout, &rep)
+	} else {
+		err = rep.print(a.stdout)
 	}
-	return rep.print(a.stdout)
+	if err == nil && rep.Match != nil && !*rep.Match {
+		return errReported
+	}
+	return err
 }
 
 // topoFrom describes a machine in a file. Nothing is opened, so claims decide.
@@ -80,8 +100,16 @@ func (a *app) topoFrom(rep *topoReport, given func(string) bool, knobs allreduce
 			return usagef("--from", a.opt.topo.from, "reads a machine from a file, and --%s opens one: leave one of them out", other)
 		}
 	}
-	if rep.Machine, err = readMachineFile(a.opt.topo.from); err != nil || !a.opt.topo.plan {
+	if rep.Machine, err = readMachineFile(a.opt.topo.from); err != nil {
 		return err
+	}
+	if a.opt.topo.save != "" || a.opt.topo.check != "" {
+		if err = a.keep(rep, nil); err != nil {
+			return err
+		}
+	}
+	if !a.opt.topo.plan {
+		return nil
 	}
 	rep.Plan = &planReport{Knobs: knobs}
 	return rep.Plan.choose(rep.Machine, a.opt.topo.ranks)
@@ -98,14 +126,26 @@ func (a *app) topoHere(ctx context.Context, rep *topoReport, given func(string) 
 		return err
 	}
 	defer closeRuntime(rt, &err)
-	if rep.Machine, err = readMachine(rt); err != nil || !a.opt.topo.plan {
+	if rep.Machine, err = readMachine(rt); err != nil {
 		return err
+	}
+	if a.opt.topo.save != "" || a.opt.topo.check != "" {
+		found, err := s.check(ctx, rep.Machine, everyDevice(rep.Machine), false, false)
+		if err != nil {
+			return err
+		}
+		if err := a.keep(rep, found); err != nil {
+			return err
+		}
+	}
+	if !a.opt.topo.plan {
+		return nil
 	}
 	rep.Plan = &planReport{Knobs: knobs}
 	if err = rep.Plan.choose(rep.Machine, a.opt.topo.ranks); err != nil || knobs.P2PDisable {
 		return err
 	}
-	if rep.Plan.Measurement, err = s.check(ctx, rep.Machine, rep.Plan.Devices, false); err != nil {
+	if rep.Plan.Measurement, err = s.check(ctx, rep.Machine, rep.Plan.Devices, false, true); err != nil {
 		return err
 	}
 	return rep.Plan.choose(rep.Machine, rep.Plan.Devices)
@@ -131,8 +171,23 @@ func (p *planReport) choose(m *topo.Machine, devices []int) error {
 	return nil
 }
 
-// print writes the paths, the peer access, and the plan.
+// everyDevice lists the ordinals of m.
+func everyDevice(m *topo.Machine) []int {
+	list := make([]int, len(m.Devices))
+	for i := range list {
+		list[i] = i
+	}
+	return list
+}
+
+// print writes the paths, the peer access, and the plan; with --check the differences come first.
 func (r *topoReport) print(w io.Writer) error {
+	if r.Match != nil {
+		if err := topo.WriteDifferences(w, r.Differences); err != nil {
+			return err
+		}
+		fmt.Fprintln(w)
+	}
 	if r.Machine.Emulated {
 		fmt.Fprintf(w, "EMULATED: %s\n", orElse(r.Machine.Driver.Detail, r.Machine.Driver.Name))
 	}
@@ -145,6 +200,9 @@ func (r *topoReport) print(w io.Writer) error {
 	}
 	for _, n := range r.Machine.Notes {
 		fmt.Fprintf(w, "\nNote: %s\n", n)
+	}
+	if r.Saved != "" {
+		fmt.Fprintf(w, "\nSaved to %s\n", r.Saved)
 	}
 	if p := r.Plan; p != nil {
 		fmt.Fprintf(w, "\nPlan for %d rank(s) on device(s) %s: %v: %s\n", len(p.Devices), joinInts(p.Devices), p.Algorithm, p.Reason)
