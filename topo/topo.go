@@ -55,9 +55,17 @@ type Device struct {
 	BAR1     uint64 `json:"bar1,omitempty"`    // bytes of memory that peers and host can map at once; 0 when unknown
 	NUMA     *int   `json:"numa,omitempty"`    // host NUMA node nearest to the device; nil when unknown
 	MIG      Tri    `json:"mig"`               // whether it is a MIG instance, which has no peer access
+	Slice    *Slice `json:"slice,omitempty"`   // of a MIG instance, where it is known
 	NVLinks  *int   `json:"nvlinks,omitempty"` // active NVLinks of the device; nil when unknown
 	// Affinity is nvidia-smi's own words, from pasted text alone.
 	Affinity *Affinity `json:"affinity,omitempty"`
+}
+
+// Slice says which part of which GPU a MIG instance is.
+type Slice struct {
+	GPU             string `json:"gpu"` // UUID of the whole GPU
+	GPUInstance     int    `json:"gpu_instance"`
+	ComputeInstance int    `json:"compute_instance"`
 }
 
 // Pair is what is claimed of one device reaching one other's memory. The direction counts.
