@@ -79,7 +79,10 @@ func (a *app) topo(c *cobra.Command) (err error) {
 	} else {
 		err = a.topoHere(c.Context(), &rep, given, knobs)
 	}
-	if err != nil {
+	switch {
+	case c.Context().Err() != nil:
+		return errInterrupted
+	case err != nil:
 		return err
 	}
 	if a.opt.json {
