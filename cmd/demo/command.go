@@ -69,6 +69,7 @@ Exit codes: 0 all right, 1 a result is wrong or a fault was found, 2 wrong usage
   demo topo --machine dgx1-v100 --plan --ranks 0,1,2,3
   demo topo --machine write-only --plan
   demo topo --from machine.json --plan
+  demo topo --svg machine.svg
   demo topo --save known-good.json
   demo topo --check known-good.json      what has changed since; 1 if anything did`,
 		RunE: a.started((*app).topo),

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ type topoOptions struct {
 	from  string
 	save  string
 	check string
+	svg   string
 	plan  bool
 	ranks []int
 }
@@ -31,6 +33,7 @@ type topoReport struct {
 	Version     int               `json:"version"`
 	Machine     *topo.Machine     `json:"machine"`
 	Plan        *planReport       `json:"plan,omitempty"`
+	Drawn       string            `json:"drawn,omitempty"`       // the file of --svg
 	Saved       string            `json:"saved,omitempty"`       // the file of --save
 	Match       *bool             `json:"match,omitempty"`       // with --check: all is as saved
 	Differences []topo.Difference `json:"differences,omitempty"` // with --check
@@ -50,6 +53,7 @@ func (a *app) topoFlags(c *cobra.Command) {
 	f.StringVar(&o.from, "from", "", "read the machine from this file instead of opening one: a record as in --json's \"machine\"")
 	f.BoolVar(&o.plan, "plan", false, "say what an all-reduce would do there, and why")
 	f.IntSliceVar(&o.ranks, "ranks", nil, "with --plan: the device of each rank, such as 0,2 (default: one rank on each device)")
+	f.StringVar(&o.svg, "svg", "", "draw the machine into this file")
 	f.StringVar(&o.save, "save", "", "keep the machine as it is now in this file: what it claims, and what probing finds where that could be false")
 	f.StringVar(&o.check, "check", "", "set the machine against such a file; exits with 1 when something differs")
 	f.SortFlags = false
@@ -65,7 +69,7 @@ func (a *app) topo(c *cobra.Command) (err error) {
 	if given("ranks") && !a.opt.topo.plan {
 		return usagef("--ranks", joinInts(a.opt.topo.ranks), "says for which ranks to plan: add --plan")
 	}
-	for _, flag := range []string{"save", "check"} {
+	for _, flag := range []string{"svg", "save", "check"} {
 		if given(flag) && c.Flag(flag).Value.String() == "" {
 			return usagef("--"+flag, "", "the name is empty: name a file")
 		}
@@ -111,11 +115,28 @@ func (a *app) topoFrom(rep *topoReport, given func(string) bool, knobs allreduce
 			return err
 		}
 	}
-	if !a.opt.topo.plan {
-		return nil
+	if err := a.draw(rep, nil); err != nil || !a.opt.topo.plan {
+		return err
 	}
 	rep.Plan = &planReport{Knobs: knobs}
 	return rep.Plan.choose(rep.Machine, a.opt.topo.ranks)
+}
+
+// draw writes the drawing that --svg asks for.
+func (a *app) draw(rep *topoReport, measured *topo.Measurement) error {
+	path := a.opt.topo.svg
+	if path == "" {
+		return nil
+	}
+	var b bytes.Buffer
+	if err := rep.Machine.WriteSVG(&b, measured); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
+		return &usageError{Flag: "--svg", Err: err}
+	}
+	rep.Drawn = path
+	return nil
 }
 
 // topoHere describes the machine that the other flags name.
@@ -138,6 +159,15 @@ func (a *app) topoHere(ctx context.Context, rep *topoReport, given func(string) 
 			return err
 		}
 		if err := a.keep(rep, found); err != nil {
+			return err
+		}
+	}
+	if a.opt.topo.svg != "" {
+		found, err := s.check(ctx, rep.Machine, everyDevice(rep.Machine), false, true)
+		if err != nil {
+			return err
+		}
+		if err := a.draw(rep, found); err != nil {
 			return err
 		}
 	}
@@ -203,6 +233,9 @@ func (r *topoReport) print(w io.Writer) error {
 	}
 	for _, n := range r.Machine.Notes {
 		fmt.Fprintf(w, "\nNote: %s\n", n)
+	}
+	if r.Drawn != "" {
+		fmt.Fprintf(w, "\nDrawn in %s\n", r.Drawn)
 	}
 	if r.Saved != "" {
 		fmt.Fprintf(w, "\nSaved to %s\n", r.Saved)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"encoding/xml"
 	"os"
 	"path/filepath"
 	"strings"
@@ -98,4 +99,21 @@ func TestTopoKnobs(t *testing.T) {
 	require.Contains(t, stdout, "host: the path between devices 0 and 2 is PXB, farther than FENCELINE_P2P_LEVEL=PIX allows")
 	_, stdout, _ = demo(t, "topo", "--machine", "pcie", "--plan", "--ranks", "0,1")
 	require.Contains(t, stdout, "oneshot-pull: ")
+}
+
+// --svg draws what is open, with what probing found, or what a file describes.
+func TestTopoSVG(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "machine.svg")
+	for _, args := range []string{"--machine dgx1-v100", "--machine lying", "--from ../../topo/testdata/dgx1-v100.txt"} {
+		code, stdout, stderr := demo(t, append([]string{"topo", "--svg", path}, strings.Fields(args)...)...)
+		require.Equal(t, exitGood, code, stderr)
+		require.Contains(t, stdout, "Drawn in "+path)
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.NoError(t, xml.Unmarshal(text, new(struct{ XMLName xml.Name })), "%s", args)
+		require.Contains(t, string(text), "GPU1")
+	}
+	code, _, stderr := demo(t, "topo", "--svg", filepath.Join(path, "inside"), "--backend", "emu")
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, stderr, "--svg")
 }
