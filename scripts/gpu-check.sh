@@ -15,7 +15,7 @@ build() {
 	set -e
 	rm -rf $bin
 	mkdir -p $bin
-	export CGO_CFLAGS="${CGO_CFLAGS:--Wno-deprecated-declarations}"
+	export CGO_CFLAGS="${CGO_CFLAGS:--O2 -g -Wno-deprecated-declarations}"
 	for p in $packages; do
 		go test -c -ldflags '-s -w' -o "$bin/$(basename "$p").test" "./$p"
 	done
@@ -44,6 +44,14 @@ test_in() { # test_in PACKAGE FLAGS...: its test binary, in its folder, as go te
 }
 
 run() {
+	local section
+	for section in $1; do
+		case $section in
+		tests | calls | latency | demo | sanitize) ;;
+		*) echo "unknown section \"$section\": use tests, calls, latency, demo, sanitize" >&2; return 2 ;;
+		esac
+	done
+	[ -x $bin/allreduce.test ] || { echo "no binaries in $bin: run scripts/gpu-check.sh build first" >&2; return 2; }
 	OUT=${OUT:-$bin/out}
 	mkdir -p "$OUT"
 	nvidia-smi --query-gpu=name,driver_version,uuid --format=csv | tee "$OUT/gpu.txt"
@@ -87,5 +95,5 @@ sanitize() {
 case "${1:-}" in
 build) build ;;
 run) shift; run "$*" ;;
-*) sed -n '2,9p' "$0"; exit 2 ;;
+*) sed -n '2,7p' "$0"; exit 2 ;;
 esac
