@@ -17,8 +17,9 @@ type Graph struct {
 
 // Capture records the calls that queue makes (with Group.AllReduce, or with Rank.AllReduce for every rank)
 // instead of running them. With copy and host, whose ranks meet on the host, Rank.AllReduce must be called from a
-// goroutine per rank. No other call may be made meanwhile. It fails, and leaves the group as it was, when queue
-// fails or the ranks did not record the same calls. The buffers must outlive the graph, which is closed with Close,
+// goroutine per rank. No other call may be made meanwhile. It fails when queue
+// fails or the ranks did not record the same calls; the group then stays as it was, except that with copy and host
+// ranks that differ, or that wait for one that does not come, fail it. The buffers must outlive the graph, which is closed with Close,
 // or with the group.
 func (g *Group) Capture(queue func() error) (_ *Graph, err error) {
 	if err := g.refusal(); err != nil {
