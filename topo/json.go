@@ -26,13 +26,25 @@ func (m *Machine) WriteJSON(w io.Writer) error {
 // version or inconsistent is an error that matches ErrFormat and says where.
 func ReadJSON(r io.Reader) (*Machine, error) {
 	dec := json.NewDecoder(r)
-	var m Machine
-	if err := dec.Decode(&m); err != nil {
+	var text json.RawMessage
+	if err := dec.Decode(&text); err != nil {
 		return nil, formatError("at byte %d: %v", dec.InputOffset(), err)
 	}
 	// A second value means two records were joined, or an old tail was left behind.
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return nil, formatError("at byte %d: text after the record", dec.InputOffset())
+	}
+	// The version comes first: fields of another one may have other types.
+	var h heading
+	var m Machine
+	if err := json.Unmarshal(text, &h); err != nil {
+		return nil, formatError("%v", err)
+	}
+	if h.Version > FormatVersion {
+		return nil, formatError("version %d, this build reads version %d: use a newer build", h.Version, FormatVersion)
+	}
+	if err := json.Unmarshal(text, &m); err != nil {
+		return nil, formatError("%v", err)
 	}
 	if err := m.validate(); err != nil {
 		return nil, err
@@ -82,6 +94,11 @@ func (m *Machine) validate() error {
 		seen[d.UUID] = i
 		if len(m.Pairs[i]) != n {
 			return formatError("pairs[%d] has %d cells for %d devices", i, len(m.Pairs[i]), n)
+		}
+	}
+	for _, c := range m.Columns {
+		if !slices.Contains(affinityNames[:], c) {
+			return formatError("no affinity column is called %q", c)
 		}
 	}
 	for k, nic := range m.NICs {

@@ -94,6 +94,7 @@ func TestCache(t *testing.T) {
 		require.ErrorAs(t, err, &stale)
 		require.ErrorIs(t, err, ErrStale)
 		require.Len(t, stale.Changes, 1)
+		require.ErrorContains(t, err, stale.Changes[0]+": probe again")
 	}
 	other := m.Key
 	other.UUIDs = []string{"GPU-2", "GPU-1"}
@@ -113,6 +114,17 @@ func TestCache(t *testing.T) {
 	require.NoError(t, c.Clear(m.Key))
 	_, err = c.Load(m.Key)
 	require.ErrorIs(t, err, ErrNotCached)
+}
+
+func TestDefaultCache(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", "/some/where")
+	c, err := DefaultCache()
+	require.NoError(t, err)
+	require.Equal(t, "/some/where/fenceline", c.Dir)
+	t.Setenv("XDG_CACHE_HOME", "")
+	t.Setenv("HOME", "")
+	_, err = DefaultCache()
+	require.ErrorContains(t, err, "find the probe cache")
 }
 
 // A record that says good of what was seen wrong is neither stored nor believed.

@@ -31,8 +31,12 @@ type Machine struct {
 	Devices  []Device `json:"devices"`  // Devices[i].Ordinal == i
 	// Pairs[i][j] is device i reaching the memory of device j. The diagonal is zero and means nothing.
 	Pairs [][]Pair `json:"pairs"`
-	NICs  []NIC    `json:"nics,omitempty"`  // from pasted text alone
-	Notes []string `json:"notes,omitempty"` // what a source could not tell, in words
+	// From pasted text alone: the NICs, which affinity columns the matrix had, and whether it wrote SOC for SYS, as
+	// nvidia-smi once did.
+	NICs    []NIC    `json:"nics,omitempty"`
+	Columns []string `json:"columns,omitempty"`
+	SOC     bool     `json:"soc,omitempty"`
+	Notes   []string `json:"notes,omitempty"` // what a source could not tell, in words
 }
 
 // Driver says what the machine was read from.

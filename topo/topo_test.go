@@ -222,6 +222,10 @@ func TestJSONRoundTrip(t *testing.T) {
 		Pair{Access: Yes, Read: No, Write: Yes, NativeAtomics: Yes, PerfRank: 1, ReadCode: CodeCNS, WriteCode: CodeOK, AtomicsCode: CodeOK, Link: "NV4"},
 		Pair{Access: No})
 	m.Devices[1].NUMA, m.Devices[1].MIG, m.Devices[1].NVLinks = &zero, No, &zero
+	m.Devices[0].BAR1, m.Devices[0].Slice = 64<<30, &Slice{GPU: "GPU-1", GPUInstance: 2, ComputeInstance: 1}
+	m.Pairs[0][1].NVLinkCode, m.Pairs[0][1].PropertyCode, m.Pairs[0][1].NVLinkVersion = CodeOK, CodeNS, "4.0"
+	m.NICs, m.Columns, m.SOC = []NIC{{Name: "NIC0", Device: "mlx5_0", GPUs: []string{"PIX", "SYS"}}}, []string{"CPU Affinity"}, true
+	m.Devices[0].Affinity = &Affinity{CPU: "0-7"}
 	m.Note("seen %d", 1)
 	m.Note("seen %d", 1)
 	require.Equal(t, []string{"seen 1"}, m.Notes)
@@ -247,12 +251,17 @@ func TestReadJSONRefuses(t *testing.T) {
 		{"cut off", good[:len(good)/2], "EOF"},
 		{"foreign", `{"name":"x"}`, "version 0"},
 		{"not JSON", "GPU0 X", "at byte"},
-		{"later version", edit(`"version": 1`, `"version": 2`), "version 2"},
+		{"later version", edit(`"version": 1`, `"version": 2`), "version 2, this build reads version 1: use a newer build"},
+		{"later version, other fields", `{"version": 2, "devices": "eight"}`, "use a newer build"},
+		{"older version", edit(`"version": 1`, `"version": 0`), "save the machine again"},
+		{"version as text", `{"version": "1"}`, "cannot unmarshal"},
 		{"two records", good + good, "text after"},
 		{"bad answer", edit(`"access": "yes"`, `"access": "perhaps"`), "perhaps"},
 		{"ordinals", edit(`"ordinal": 1`, `"ordinal": 7`), "ordinal 7"},
 		{"same device twice", edit(`000000000002"`, `000000000001"`), "share uuid"},
 		{"no uuid", edit(`"uuid": "GPU-fe000000-0000-0000-0000-000000000002"`, `"uuid": ""`), "no uuid"},
+		{"NIC of other devices", edit(`"version": 1`, `"version": 1, "nics": [{"name": "NIC0", "gpus": ["PIX"]}]`), "nics[0] has paths to 1 devices"},
+		{"unknown column", edit(`"version": 1`, `"version": 1, "columns": ["Mood"]`), `no affinity column is called "Mood"`},
 		{"no devices", `{"version":1,"devices":[],"pairs":[]}`, "no devices"},
 		{"no pairs", `{"version":1,"devices":[{"uuid":"GPU-1"}]}`, "0 rows"},
 		{"short row", `{"version":1,"devices":[{"uuid":"GPU-1"}],"pairs":[[]]}`, "0 cells"},
@@ -283,6 +292,9 @@ func FuzzReadJSON(f *testing.F) {
 		require.NoError(t, m.WriteMatrix(&text))
 		require.NoError(t, m.WriteLinks(&text))
 		require.NoError(t, m.WriteDevices(&text))
+		require.NoError(t, m.WriteP2P(&text, "p"))
+		require.NoError(t, m.WriteSVG(&text, nil))
+		m.Mesh(nil)
 		require.NoError(t, m.WriteJSON(&again))
 		_, err = ReadJSON(&again)
 		require.NoError(t, err)

@@ -78,23 +78,45 @@ func (m *Machine) WriteLinks(w io.Writer) error {
 		if n.NICs == nil {
 			continue
 		}
-		b.WriteString(n.Name + "\t" + strings.Join(n.GPUs, "\t"))
+		b.WriteString(n.Name)
+		for _, c := range n.GPUs {
+			b.WriteString("\t" + m.word(c))
+		}
 		for j, c := range n.NICs {
 			if j == k {
 				c = " X "
 			}
-			b.WriteString("\t" + c)
+			b.WriteString("\t" + m.word(c))
 		}
 		b.WriteByte('\n')
 	}
-	writeLegend(&b, linkLegend)
+	legend := slices.Clone(linkLegend)
+	for k := range legend {
+		legend[k].word = m.word(legend[k].word)
+	}
+	writeLegend(&b, legend)
+	m.nicLegend(&b)
 	return flush(w, "link matrix", b.String())
 }
 
-// affinityColumns are the affinity columns that some device has a cell for.
+// nicLegend tells what the NICs are, where that is known.
+func (m *Machine) nicLegend(b *strings.Builder) {
+	head := "\nNIC Legend:\n\n"
+	for _, n := range m.NICs {
+		if n.Device != "" {
+			fmt.Fprintf(b, "%s  %s: %s\n", head, n.Name, n.Device)
+			head = ""
+		}
+	}
+}
+
+// affinityColumns are those that the matrix had, else those that some device has a cell for.
 func (m *Machine) affinityColumns() []string {
+	if m.Columns != nil {
+		return m.Columns
+	}
 	var columns []string
-	for k, name := range []string{"CPU Affinity", "NUMA Affinity", "GPU NUMA ID"} {
+	for k, name := range affinityNames {
 		if slices.ContainsFunc(m.Devices, func(d Device) bool { return d.Affinity != nil && d.Affinity.cells()[k] != "" }) {
 			columns = append(columns, name)
 		}
@@ -114,21 +136,66 @@ func (m *Machine) linkRow(b *strings.Builder, i int, columns []string) {
 		case p.Link == "":
 			b.WriteString("\t" + string(CodeU))
 		default:
-			b.WriteString("\t" + p.Link)
+			b.WriteString("\t" + m.word(p.Link))
 		}
 	}
 	for _, n := range m.NICs {
-		b.WriteString("\t" + n.GPUs[i])
+		b.WriteString("\t" + m.word(n.GPUs[i]))
 	}
 	if a := m.Devices[i].Affinity; a != nil {
-		for k := range columns {
-			b.WriteString("\t" + a.cells()[k])
-			if k == 1 && len(columns) == 3 {
+		for k, name := range columns {
+			if name == "GPU NUMA ID" && k > 0 {
 				b.WriteByte('\t') // as nvidia-smi lines them up
 			}
+			b.WriteString("\t" + a.cells()[slices.Index(affinityNames[:], name)])
 		}
 	}
 	b.WriteByte('\n')
+}
+
+// word is a path as the source wrote it.
+func (m *Machine) word(link string) string {
+	if m.SOC && link == "SYS" {
+		return "SOC"
+	}
+	return link
+}
+
+// WriteP2P prints one peer capability of each ordered pair as `nvidia-smi topo -p2p` does: "r" reading, "w" writing,
+// "a" atomics, "n" NVLink, "p" proprietary access. Only NVML and pasted text know the codes; without them the driver's
+// answer stands.
+func (m *Machine) WriteP2P(w io.Writer, capability string) error {
+	cell, ok := p2pCells[capability]
+	if !ok {
+		return fmt.Errorf("write P2P matrix: no capability %q: want r, w, a, n or p", capability)
+	}
+	var b strings.Builder
+	b.WriteString(" \t")
+	for i := range m.Devices {
+		fmt.Fprintf(&b, "GPU%d\t", i)
+	}
+	for i, row := range m.Pairs {
+		fmt.Fprintf(&b, "\n GPU%d", i)
+		for j, p := range row {
+			c := "X"
+			if i != j {
+				c = cell(p)
+			}
+			b.WriteString("\t" + c)
+		}
+		b.WriteByte('\t')
+	}
+	b.WriteByte('\n')
+	writeLegend(&b, p2pLegend)
+	return flush(w, "P2P matrix", b.String())
+}
+
+var p2pCells = map[string]func(p Pair) string{
+	"r": func(p Pair) string { return status(p.CanRead(), p.ReadCode) },
+	"w": func(p Pair) string { return status(p.CanWrite(), p.WriteCode) },
+	"a": func(p Pair) string { return status(p.NativeAtomics, p.AtomicsCode) },
+	"n": func(p Pair) string { return status(p.NVLinkCode.Tri(), p.NVLinkCode) },
+	"p": func(p Pair) string { return status(p.Property(), p.PropertyCode) },
 }
 
 // status is the word for one direction of one capability. The driver's refusal stands even where NVML says OK,
