@@ -15,15 +15,17 @@ type socket struct {
 // group is devices, and NICs, that reach each other without a host bridge.
 type group struct {
 	class   Class // the farthest path inside; ClassSelf of one device alone
-	devices []int
+	devices []int // those of one bridge side by side
 	nics    []int
+	bridges [][]int // devices on one bridge (PIX), where it is not all of them
 }
 
 // sockets sorts the devices by socket and switch. NVLink hides how two devices are joined by PCIe; NICs beside them
 // tell it: two devices on the same switch as one NIC are on the same switch.
 func (m *Machine) sockets() []socket {
 	n, all := len(m.Devices), len(m.Devices)+len(m.NICs)
-	near := newSets(all) // joined without a host bridge
+	near := newSets(all)   // joined without a host bridge
+	bridge := newSets(all) // by one bridge
 	path := func(i, j int) Class {
 		switch {
 		case i == j:
@@ -46,6 +48,9 @@ func (m *Machine) sockets() []socket {
 			case c == ClassPIX || c == ClassPXB:
 				near.join(i, j)
 				node.join(i, j)
+				if c == ClassPIX {
+					bridge.join(i, j)
+				}
 			case c == ClassPHB || c == ClassNODE:
 				node.join(i, j)
 			}
@@ -68,6 +73,7 @@ func (m *Machine) sockets() []socket {
 					sw.nics = append(sw.nics, k-n)
 				}
 			}
+			sw.sortByBridge(bridge)
 			sw.class = ClassSelf
 			for _, i := range g {
 				for _, j := range g {
@@ -90,6 +96,21 @@ func (m *Machine) sockets() []socket {
 		out = append(out, s)
 	}
 	return out
+}
+
+// sortByBridge puts devices of one bridge side by side, and lists the bridges of two and more.
+func (g *group) sortByBridge(bridge *sets) {
+	slices.SortStableFunc(g.devices, func(a, b int) int { return bridge.find(a) - bridge.find(b) })
+	for k := 0; k < len(g.devices); {
+		end := k + 1
+		for end < len(g.devices) && bridge.find(g.devices[end]) == bridge.find(g.devices[k]) {
+			end++
+		}
+		if end-k > 1 && end-k < len(g.devices) {
+			g.bridges = append(g.bridges, g.devices[k:end])
+		}
+		k = end
+	}
 }
 
 // joinNodes joins devices that say the same of their NUMA node or, without that, of their CPUs. Where nothing tells

@@ -144,7 +144,11 @@ func sketch(m *Machine) string {
 			for _, k := range g.nics {
 				parts = append(parts, fmt.Sprintf("n%d", k))
 			}
-			groups = append(groups, g.class.String()+"("+strings.Join(parts, " ")+")")
+			text := g.class.String() + "(" + strings.Join(parts, " ") + ")"
+			for _, b := range g.bridges {
+				text += fmt.Sprint(b)
+			}
+			groups = append(groups, text)
 		}
 		rows = append(rows, strings.Join(groups, " "))
 	}
@@ -164,6 +168,19 @@ func TestSockets(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, sketch(m), name)
 	}
+	// Two bridges below one switch, their devices numbered in turn.
+	below := &Machine{Devices: make([]Device, 5), Pairs: make([][]Pair, 5)}
+	for i := range below.Pairs {
+		below.Pairs[i] = make([]Pair, 5)
+		for j := range below.Pairs[i] {
+			below.Pairs[i][j].Link = "PXB"
+			if i%2 == j%2 && max(i, j) < 4 {
+				below.Pairs[i][j].Link = "PIX"
+			}
+		}
+	}
+	require.Equal(t, "PXB(0 2 1 3 4)[0 2][1 3]", sketch(below))
+	draw(t, "below", below, nil)
 	link := func(l string) *Machine { return machine2(Pair{Link: l}, Pair{Link: l}) }
 	require.Equal(t, "X(0) | X(1)", sketch(link("SYS")), "no NUMA node, and yet it is plain")
 	require.Equal(t, "X(0) X(1)", sketch(link("NV2")), "NVLink hides where they are: together")
