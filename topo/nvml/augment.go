@@ -26,7 +26,7 @@ var required = []string{
 var opening sync.Mutex
 
 // Augment opens NVML and fills in, for the devices of m found by UUID: PCI address, NUMA node, MIG,
-// NVLink count; and for their pairs: link, read, write and atomics with NVML's codes. The driver's own
+// BAR1 size, NVLink count; and for their pairs: link and its version, and NVML's codes of every peer capability. The driver's own
 // answers stay; what NVML could not tell is left as it was and noted in m.Notes.
 //
 // ErrUnavailable (library absent or unusable, emulated machine) leaves m unchanged. ErrNoMatch
@@ -161,6 +161,7 @@ func (s *session) match(i int) error {
 		if s.has("nvmlDeviceGetDeviceHandleFromMigDeviceHandle") {
 			if p, r := inst.GetDeviceHandleFromMigDeviceHandle(); r == nv.SUCCESS {
 				parent = p
+				s.m.Devices[i].Slice = s.slice(p, inst, i)
 			}
 		}
 		s.devs[i] = &device{Device: parent, mig: true}

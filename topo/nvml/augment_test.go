@@ -38,6 +38,8 @@ func dgx() *server.Server {
 		}
 		d.GetNvLinkRemotePciInfoFunc = func(n int) (nv.PciInfo, nv.Return) { return nv.PciInfo{Bus: uint32(0xc0 + n)}, ok }
 		d.GetNvLinkRemoteDeviceTypeFunc = func(int) (nv.IntNvLinkDeviceType, nv.Return) { return nv.NVLINK_DEVICE_TYPE_SWITCH, ok }
+		d.GetNvLinkVersionFunc = func(int) (uint32, nv.Return) { return uint32(nv.NVLINK_VERSION_3_0), ok }
+		d.GetBAR1MemoryInfoFunc = func() (nv.BAR1Memory, nv.Return) { return nv.BAR1Memory{Bar1Total: 64 << 30}, ok }
 		d.GetP2PStatusFunc = func(nv.Device, nv.GpuP2PCapsIndex) (nv.GpuP2PStatus, nv.Return) { return nv.P2P_STATUS_OK, ok }
 		d.GetTopologyCommonAncestorFunc = func(nv.Device) (nv.GpuTopologyLevel, nv.Return) { return nv.TOPOLOGY_SYSTEM, ok }
 	}
@@ -72,6 +74,7 @@ func TestAugmentDGXA100(t *testing.T) {
 		require.Equal(t, fmt.Sprintf("0000:%02x:00.0", 0x10+i), d.PCI)
 		require.Equal(t, 3+i/4*128, *d.NUMA)
 		require.Equal(t, 12, *d.NVLinks)
+		require.Equal(t, uint64(64<<30), d.BAR1)
 		require.Equal(t, topo.No, d.MIG)
 		for j, p := range m.Pairs[i] {
 			if i == j {
@@ -79,7 +82,7 @@ func TestAugmentDGXA100(t *testing.T) {
 				continue
 			}
 			require.Equal(t, topo.Pair{Access: topo.Yes, Read: topo.Yes, Write: topo.Yes, NativeAtomics: topo.Yes,
-				ReadCode: "OK", WriteCode: "OK", AtomicsCode: "OK", Link: "NV12"}, p, "%d to %d", i, j)
+				ReadCode: "OK", WriteCode: "OK", AtomicsCode: "OK", NVLinkCode: "OK", PropertyCode: "OK", Link: "NV12", NVLinkVersion: "3.0"}, p, "%d to %d", i, j)
 		}
 	}
 	require.Len(t, s.InitCalls(), 1)
@@ -133,7 +136,9 @@ func TestAugmentMIG(t *testing.T) {
 	byUUID := s.DeviceGetHandleByUUIDFunc
 	s.DeviceGetHandleByUUIDFunc = func(uuid string) (nv.Device, nv.Return) {
 		if uuid == "MIG-11111111-2222-3333-4444-555555555555" {
-			return &mock.Device{GetDeviceHandleFromMigDeviceHandleFunc: func() (nv.Device, nv.Return) { return s.Devices[5], ok }}, ok
+			return &mock.Device{GetDeviceHandleFromMigDeviceHandleFunc: func() (nv.Device, nv.Return) { return s.Devices[5], ok },
+				GetGpuInstanceIdFunc:     func() (int, nv.Return) { return 3, ok },
+				GetComputeInstanceIdFunc: func() (int, nv.Return) { return 1, ok }}, ok
 		}
 		return byUUID(uuid)
 	}
@@ -144,6 +149,11 @@ func TestAugmentMIG(t *testing.T) {
 	require.Equal(t, topo.No, m.Devices[0].MIG)
 	require.Equal(t, "0000:15:00.0", m.Devices[1].PCI, "of the GPU that holds the instance")
 	require.Nil(t, m.Devices[1].NVLinks)
+	require.Zero(t, m.Devices[1].BAR1)
+	require.Equal(t, &topo.Slice{GPU: dev(s, 5).UUID, GPUInstance: 3, ComputeInstance: 1}, m.Devices[1].Slice)
+	seen, why := topo.Visible("MIG-"+dev(s, 5).UUID+"/3/1", m.Devices)
+	require.Equal(t, []int{1}, seen, why)
+	require.Nil(t, m.Devices[0].Slice)
 	require.Equal(t, topo.Pair{Access: topo.Yes, NativeAtomics: topo.Yes}, m.Pairs[0][1], "NVML has no say on MIG pairs")
 }
 
@@ -229,6 +239,28 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+func TestLinkVersions(t *testing.T) {
+	for name, c := range map[string]struct {
+		version func(n int) (uint32, nv.Return)
+		want    string
+	}{
+		"4.0":     {func(int) (uint32, nv.Return) { return uint32(nv.NVLINK_VERSION_4_0), ok }, "4.0"},
+		"2.2":     {func(int) (uint32, nv.Return) { return uint32(nv.NVLINK_VERSION_2_2), ok }, "2.2"},
+		"later":   {func(int) (uint32, nv.Return) { return 99, ok }, ""},
+		"mixed":   {func(n int) (uint32, nv.Return) { return uint32(nv.NVLINK_VERSION_3_0) + uint32(n%2), ok }, ""},
+		"refused": {func(int) (uint32, nv.Return) { return 0, nv.ERROR_NOT_SUPPORTED }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := dgx()
+			dev(s, 0).GetNvLinkVersionFunc = c.version
+			m := machineOf(s, 0, 1)
+			require.NoError(t, augment(s, m))
+			require.Equal(t, c.want, m.Pairs[0][1].NVLinkVersion)
+			require.Equal(t, "NV12", m.Pairs[0][1].Link)
+		})
+	}
+}
+
 func TestStatusCodes(t *testing.T) {
 	for st, want := range map[nv.GpuP2PStatus]topo.Code{
 		nv.P2P_STATUS_OK: "OK", nv.P2P_STATUS_CHIPSET_NOT_SUPPORTED: "CNS", nv.P2P_STATUS_GPU_NOT_SUPPORTED: "GNS",
@@ -272,7 +304,7 @@ func TestMissingSymbols(t *testing.T) {
 	require.Equal(t, topo.Pair{Access: topo.Yes, NativeAtomics: topo.Yes}, m.Pairs[0][1])
 	require.Nil(t, m.Devices[0].NVLinks)
 	require.Contains(t, m.Notes, "NVML lacks nvmlDeviceGetP2PStatus: a newer driver has it")
-	require.Len(t, m.Notes, 5, "each is noted once: %q", m.Notes)
+	require.Len(t, m.Notes, 6, "each is noted once: %q", m.Notes)
 }
 
 // An old library has other versions of some functions; any one of them will do.

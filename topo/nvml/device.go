@@ -24,8 +24,9 @@ func (a pciAddr) String() string { return fmt.Sprintf("%04x:%02x:%02x.0", a.doma
 
 // link is one active NVLink.
 type link struct {
-	remote pciAddr // what it is plugged into
-	sw     bool    // may be an NVSwitch, so that the far device cannot be told from the link
+	remote  pciAddr // what it is plugged into
+	sw      bool    // may be an NVSwitch, so that the far device cannot be told from the link
+	version string  // "4.0"; empty when unknown
 }
 
 // describe fills what NVML knows of device i by itself.
@@ -52,6 +53,13 @@ func (s *session) describe(i int) {
 	}
 	if d.mig {
 		return
+	}
+	if s.has("nvmlDeviceGetBAR1MemoryInfo") {
+		if b, ret := d.GetBAR1MemoryInfo(); ret != nv.SUCCESS {
+			s.failed("nvmlDeviceGetBAR1MemoryInfo", ret, what)
+		} else {
+			out.BAR1 = b.Bar1Total
+		}
 	}
 	if d.links = s.links(d, what); d.links != nil {
 		n := len(d.links)
@@ -86,6 +94,7 @@ func (s *session) links(d *device, what string) []link {
 	}
 	pci := s.hasAny("nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemotePciInfo")
 	kind := s.has("nvmlDeviceGetNvLinkRemoteDeviceType")
+	version := s.has("nvmlDeviceGetNvLinkVersion")
 	all := []link{}
 	for n := range nv.NVLINK_MAX_LINKS {
 		state, ret := d.GetNvLinkState(n)
@@ -111,9 +120,59 @@ func (s *session) links(d *device, what string) []link {
 			t, r := d.GetNvLinkRemoteDeviceType(n)
 			l.sw = r != nv.SUCCESS || t == nv.NVLINK_DEVICE_TYPE_SWITCH || t == nv.NVLINK_DEVICE_TYPE_UNKNOWN
 		}
+		if version {
+			if v, r := d.GetNvLinkVersion(n); r == nv.SUCCESS {
+				l.version = linkVersions[nv.NvlinkVersion(v)]
+			} else {
+				s.failed("nvmlDeviceGetNvLinkVersion", r, fmt.Sprintf("%s, link %d", what, n))
+			}
+		}
 		all = append(all, l)
 	}
 	return all
+}
+
+// linkVersions are NVML's numbers of NVLink versions, which are not the versions.
+var linkVersions = map[nv.NvlinkVersion]string{
+	nv.NVLINK_VERSION_1_0: "1.0", nv.NVLINK_VERSION_2_0: "2.0", nv.NVLINK_VERSION_2_2: "2.2", nv.NVLINK_VERSION_3_0: "3.0",
+	nv.NVLINK_VERSION_3_1: "3.1", nv.NVLINK_VERSION_4_0: "4.0", nv.NVLINK_VERSION_5_0: "5.0", nv.NVLINK_VERSION_6_0: "6.0",
+}
+
+// versionOf is the version of all links, empty when they differ or one is unknown.
+func versionOf(links []link) string {
+	for _, l := range links {
+		if l.version != links[0].version {
+			return ""
+		}
+	}
+	if len(links) == 0 {
+		return ""
+	}
+	return links[0].version
+}
+
+// slice says which part of its GPU a MIG instance is. Nil is unknown.
+func (s *session) slice(parent, inst nv.Device, i int) *topo.Slice {
+	if !s.has("nvmlDeviceGetGpuInstanceId") || !s.has("nvmlDeviceGetComputeInstanceId") || !s.has("nvmlDeviceGetUUID") {
+		return nil
+	}
+	what := fmt.Sprintf("device %d", i)
+	uuid, ret := parent.GetUUID()
+	if ret != nv.SUCCESS {
+		s.failed("nvmlDeviceGetUUID", ret, what)
+		return nil
+	}
+	g, ret := inst.GetGpuInstanceId()
+	if ret != nv.SUCCESS {
+		s.failed("nvmlDeviceGetGpuInstanceId", ret, what)
+		return nil
+	}
+	c, ret := inst.GetComputeInstanceId()
+	if ret != nv.SUCCESS {
+		s.failed("nvmlDeviceGetComputeInstanceId", ret, what)
+		return nil
+	}
+	return &topo.Slice{GPU: uuid, GPUInstance: g, ComputeInstance: c}
 }
 
 // pair fills what NVML knows of device i reaching device j.
@@ -125,9 +184,14 @@ func (s *session) pair(i, j int) {
 	p.ReadCode = s.status(i, j, nv.P2P_CAPS_INDEX_READ)
 	p.WriteCode = s.status(i, j, nv.P2P_CAPS_INDEX_WRITE)
 	p.AtomicsCode = s.status(i, j, nv.P2P_CAPS_INDEX_ATOMICS)
+	p.NVLinkCode = s.status(i, j, nv.P2P_CAPS_INDEX_NVLINK)
+	p.PropertyCode = s.status(i, j, nv.P2P_CAPS_INDEX_PROP)
 	p.Read, p.Write = p.ReadCode.Tri(), p.WriteCode.Tri()
 	p.NativeAtomics = p.NativeAtomics.And(p.AtomicsCode.Tri())
 	p.Link = s.path(i, j)
+	if n, _ := p.NVLinks(); n > 0 {
+		p.NVLinkVersion = versionOf(a.links)
+	}
 }
 
 // status asks one capability of a pair. Empty when NVML cannot be asked.

@@ -75,7 +75,7 @@ func TestLibraryFull(t *testing.T) {
 }
 
 func TestLibraryLacksOptionalSymbols(t *testing.T) {
-	line := `"" "" "" notes=5: ` + noMatch
+	line := `"" "" "" notes=6: ` + noMatch
 	require.Equal(t, line+line, runChild(t, buildFake(t)))
 }
 
