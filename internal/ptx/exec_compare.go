@@ -10,9 +10,9 @@ func (w *warp) compare(o *op, mask uint32) {
 	var r uint32
 	switch o.code {
 	case opCmp32:
-		r = compare32(o.sub, &w.r32[o.a], &w.r32[o.b])
+		r = compareInts[uint32, int32](o.sub, &w.r32[o.a], &w.r32[o.b])
 	case opCmp64:
-		r = compare64(o.sub, &w.r64[o.a], &w.r64[o.b])
+		r = compareInts[uint64, int64](o.sub, &w.r64[o.a], &w.r64[o.b])
 	case opCmpF32:
 		r = compareF32(o.sub, &w.r32[o.a], &w.r32[o.b])
 	default:
@@ -54,7 +54,8 @@ func bit(c bool) uint32 {
 	return r
 }
 
-func compare32(cmp uint8, a, b *[32]uint32) (r uint32) {
+// compareInts compares whole warps of U; S is the signed type of the same width.
+func compareInts[U uint32 | uint64, S int32 | int64](cmp uint8, a, b *[32]U) (r uint32) {
 	switch cmp {
 	case cmpEq:
 		for i := range a {
@@ -74,41 +75,11 @@ func compare32(cmp uint8, a, b *[32]uint32) (r uint32) {
 		}
 	case cmpLtS:
 		for i := range a {
-			r |= bit(int32(a[i]) < int32(b[i])) << i
+			r |= bit(S(a[i]) < S(b[i])) << i
 		}
 	case cmpLeS:
 		for i := range a {
-			r |= bit(int32(a[i]) <= int32(b[i])) << i
-		}
-	}
-	return r
-}
-
-func compare64(cmp uint8, a, b *[32]uint64) (r uint32) {
-	switch cmp {
-	case cmpEq:
-		for i := range a {
-			r |= bit(a[i] == b[i]) << i
-		}
-	case cmpNe:
-		for i := range a {
-			r |= bit(a[i] != b[i]) << i
-		}
-	case cmpLtU:
-		for i := range a {
-			r |= bit(a[i] < b[i]) << i
-		}
-	case cmpLeU:
-		for i := range a {
-			r |= bit(a[i] <= b[i]) << i
-		}
-	case cmpLtS:
-		for i := range a {
-			r |= bit(int64(a[i]) < int64(b[i])) << i
-		}
-	case cmpLeS:
-		for i := range a {
-			r |= bit(int64(a[i]) <= int64(b[i])) << i
+			r |= bit(S(a[i]) <= S(b[i])) << i
 		}
 	}
 	return r
