@@ -34,5 +34,16 @@ const (
 	reduceBytes = reduceHead + 4
 )
 
+// kernelSource is a kernel file, its entries without their dtype, and the size of their argument.
+type kernelSource struct {
+	file, entry string
+	bytes       int
+}
+
+var (
+	pullKernel   = kernelSource{"oneshot_pull", "allreduce_oneshot_pull_", pullBytes}
+	reduceKernel = kernelSource{"reduce_local", "reduce_local_", reduceBytes}
+)
+
 func put64(b []byte, off int, v uint64) { binary.LittleEndian.PutUint64(b[off:], v) }
 func put32(b []byte, off int, v uint32) { binary.LittleEndian.PutUint32(b[off:], v) }

@@ -145,10 +145,10 @@ func (r *Rank) launchReduce(in launcher.Buffer, out uint64, dt DType) error {
 	put64(a, reduceCount, in.Size()/dt.Size())
 	put32(a, reduceWorld, uint32(len(r.g.ranks)))
 	put32(a, reduceHead, 0) // parts are aligned; where in or out is not, the kernel goes element by element
-	if err := r.reduceArgs[dt].SetBytes(0, a); err != nil {
+	if err := r.args[dt].SetBytes(0, a); err != nil {
 		return err
 	}
 	blocks, threads := r.g.shape(in.Size())
 	cfg := launcher.Linear(uint32(blocks), uint32(threads))
-	return r.reduce[dt].Launch(r.stream, cfg, r.reduceArgs[dt])
+	return r.kernels[dt].Launch(r.stream, cfg, r.args[dt])
 }

@@ -29,6 +29,7 @@ type Group struct {
 	algorithm Algorithm
 	reason    string
 	fit       map[int]int // blocks per rank that can be resident, by threads per block
+	shares    bool        // some ranks share a device
 
 	agree agreement
 	meet  *meeting
@@ -98,27 +99,29 @@ func assemble(rt *launcher.Runtime, cfg Config, s *selector, algorithm Algorithm
 // build allocates every rank and loads its kernels.
 func (g *Group) build() error {
 	type loaded struct {
-		pull, reduce *launcher.Module
-		dependent    bool
+		module    *launcher.Module
+		dependent bool
 	}
 	on := map[int]loaded{}
+	source := reduceKernel
+	if g.algorithm == OneshotPull {
+		source = pullKernel
+	}
 	for r, dev := range g.cfg.Devices {
-		mods, ok := on[dev]
-		if !ok {
-			var build *kernels.Module
-			var err error
-			if mods.pull, build, err = g.load(dev, "oneshot_pull"); err != nil {
+		l, ok := on[dev]
+		if ok {
+			g.shares = true
+		} else {
+			m, build, err := g.load(dev, source.file)
+			if err != nil {
 				return err
 			}
-			if mods.reduce, _, err = g.load(dev, "reduce_local"); err != nil {
-				return err
-			}
-			mods.dependent = build.SM >= dependentSM
-			on[dev] = mods
+			l = loaded{m, build.SM >= dependentSM}
+			on[dev] = l
 		}
-		rank := &Rank{g: g, id: r, dev: dev, dependent: mods.dependent}
+		rank := &Rank{g: g, id: r, dev: dev, dependent: l.dependent}
 		g.ranks = append(g.ranks, rank)
-		if err := rank.build(mods.pull, mods.reduce); err != nil {
+		if err := rank.build(l.module, source); err != nil {
 			return fmt.Errorf("rank %d: %w", r, err)
 		}
 	}
@@ -159,7 +162,7 @@ func (g *Group) Plan(count uint64, dt DType) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	p := Plan{Algorithm: g.algorithm, Reason: g.reason, Pieces: max(1, (n+g.cfg.MaxBytes-1)/g.cfg.MaxBytes)}
+	p := Plan{Algorithm: g.algorithm, Reason: g.reason, Pieces: piecesOf(n, g.cfg.MaxBytes)}
 	p.Blocks, p.Threads = g.shape(min(n, g.cfg.MaxBytes))
 	return p, nil
 }
@@ -169,7 +172,7 @@ func (g *Group) shape(n uint64) (blocks, threads int) {
 	blocks, threads = shape(n, len(g.ranks), g.fitting)
 	if g.cfg.Threads != 0 {
 		threads = g.cfg.Threads
-		blocks = min(blocksFor(max(1, (n+15)/16), threads), g.fit[threads])
+		blocks = min(blocksFor(packsOf(n), threads), g.fit[threads])
 	}
 	if g.cfg.Blocks != 0 {
 		blocks = min(g.cfg.Blocks, g.fit[threads])
@@ -196,8 +199,10 @@ func (g *Group) AllReduce(in, out []launcher.Buffer, count uint64, dt DType) err
 		}
 		ops[r] = op
 	}
-	if err := apart(ops[:len(g.ranks)]); err != nil {
-		return err
+	if g.shares { // memory of two devices cannot overlap
+		if err := apart(ops[:len(g.ranks)]); err != nil {
+			return err
+		}
 	}
 	harmonise(ops[:len(g.ranks)])
 	if g.algorithm == OneshotPull {
@@ -219,7 +224,7 @@ func (g *Group) enqueueAll(ops [flags.MaxRanks]operation) error {
 	return eg.Wait()
 }
 
-// apart refuses an output that overlaps another rank's buffer, which only ranks that share a device can have.
+// apart refuses an output that overlaps another rank's buffer.
 func apart(ops []operation) error {
 	for r := range ops {
 		for p := range ops {
@@ -230,7 +235,7 @@ func apart(ops []operation) error {
 				name string
 				b    launcher.Buffer
 			}{{"in", ops[p].in}, {"out", ops[p].out}} {
-				if overlap(ops[r].out, o.b) {
+				if overlap(ops[r].out.Ptr(), ops[r].out.Size(), o.b.Ptr(), o.b.Size()) {
 					return &ArgumentError{Rank: r, Arg: "out", Detail: fmt.Sprintf("%d bytes at %#x overlap %s of rank %d at %#x",
 						ops[r].out.Size(), ops[r].out.Ptr(), o.name, p, o.b.Ptr())}
 				}
@@ -240,9 +245,8 @@ func apart(ops []operation) error {
 	return nil
 }
 
-func overlap(a, b launcher.Buffer) bool {
-	return a.Ptr() < b.Ptr()+b.Size() && b.Ptr() < a.Ptr()+a.Size()
-}
+// overlap tells whether n bytes at a and m bytes at b have any in common.
+func overlap(a, n, b, m uint64) bool { return a < b+m && b < a+n }
 
 // harmonise uses what only the sight of all ranks' buffers allows: an input that is not registered alike on
 // all ranks is staged on all, and where all buffers are equally misaligned the body starts at the first boundary.

@@ -73,7 +73,7 @@ func Choose(m *topo.Machine, devices []int, want Algorithm) (Algorithm, string, 
 // that size one rank may have, so that all ranks' blocks are resident together. Measured on one H200 with 2, 4
 // and 8 virtual ranks, 1 KB to 1 MB.
 func shape(n uint64, world int, fit func(threads int) int) (blocks, threads int) {
-	packs := max(1, (n+15)/16)
+	packs := packsOf(n)
 	threads = 256
 	switch {
 	case packs < 256:
@@ -83,6 +83,12 @@ func shape(n uint64, world int, fit func(threads int) int) (blocks, threads int)
 	}
 	return min(blocksFor(packs, threads), fit(threads)), threads
 }
+
+// packsOf is how many 16-byte packs n bytes take, one at least.
+func packsOf(n uint64) uint64 { return max(1, (n+15)/16) }
+
+// piecesOf is how many launches a message of n bytes takes, one at least.
+func piecesOf(n, most uint64) uint64 { return max(1, (n+most-1)/most) }
 
 func blocksFor(packs uint64, threads int) int {
 	return int(min((packs+uint64(threads)-1)/uint64(threads), mostBlocks))

@@ -45,7 +45,6 @@ func repeat(word uint32, n int) []byte {
 func (r *Rank) connectPull() {
 	a := r.packed[:pullBytes]
 	for p, peer := range r.g.ranks {
-		put64(a, pullPeer+8*p, peer.stage.Ptr())
 		put64(a, pullPad+8*p, peer.pad.Ptr())
 	}
 	put64(a, pullControl, r.control.Ptr())
@@ -59,7 +58,7 @@ func (r *Rank) connectPull() {
 // enqueuePull launches the one-shot kernel, once for each piece. It allocates nothing.
 func (r *Rank) enqueuePull(op *operation) error {
 	dt := op.call.dtype
-	k, args, a := r.pull[dt], r.pullArgs[dt], r.packed[:pullBytes]
+	k, args, a := r.kernels[dt], r.args[dt], r.packed[:pullBytes]
 	stage := r.stage.Ptr()
 	if op.registration != nil {
 		stage = 0

@@ -23,12 +23,10 @@ type Rank struct {
 	stage   launcher.Buffer // two halves, read by peers
 	status  *launcher.HostBuffer
 
-	pull       [numDTypes]*launcher.Kernel
-	pullArgs   [numDTypes]*launcher.Args
-	dependent  bool
-	reduce     [numDTypes]*launcher.Kernel
-	reduceArgs [numDTypes]*launcher.Args
-	gather     *gather // copy and host only
+	kernels   [numDTypes]*launcher.Kernel // the one that sums, of the group's algorithm
+	args      [numDTypes]*launcher.Args
+	dependent bool    // its build is made for dependent launch
+	gather    *gather // copy and host only
 
 	mu     sync.Mutex // one call at a time
 	seq    uint64
@@ -100,7 +98,7 @@ func (r *Rank) check(in, out launcher.Buffer, count uint64, dt DType) (op operat
 	if op.out, err = r.checkBuffer("out", out, n, dt); err != nil {
 		return op, err
 	}
-	if a, b := op.in.Ptr(), op.out.Ptr(); a != b && a < b+n && b < a+n {
+	if a, b := op.in.Ptr(), op.out.Ptr(); a != b && overlap(a, n, b, n) {
 		return op, &ArgumentError{Rank: r.id, Arg: "out", Detail: fmt.Sprintf("%d bytes at %#x overlap in at %#x: use the same buffer or separate ones", n, b, a)}
 	}
 	if r.g.algorithm == OneshotPull {
@@ -212,7 +210,7 @@ func (r *Rank) Sync(ctx context.Context) error {
 }
 
 // build allocates the rank's memory and prepares its kernels.
-func (r *Rank) build(pull, reduce *launcher.Module) (err error) {
+func (r *Rank) build(m *launcher.Module, source kernelSource) (err error) {
 	rt := r.g.rt
 	if r.stream, err = rt.NewStream(r.dev); err != nil {
 		return err
@@ -222,10 +220,10 @@ func (r *Rank) build(pull, reduce *launcher.Module) (err error) {
 	}
 	clear(r.status.Bytes())
 	for _, dt := range DTypes() {
-		if r.pull[dt], r.pullArgs[dt], err = prepare(pull, "allreduce_oneshot_pull_"+dt.String(), pullBytes); err != nil {
+		if r.kernels[dt], err = m.Kernel(source.entry + dt.String()); err != nil {
 			return err
 		}
-		if r.reduce[dt], r.reduceArgs[dt], err = prepare(reduce, "reduce_local_"+dt.String(), reduceBytes); err != nil {
+		if r.args[dt], err = r.kernels[dt].Pack(make([]byte, source.bytes)); err != nil {
 			return err
 		}
 	}
@@ -233,15 +231,6 @@ func (r *Rank) build(pull, reduce *launcher.Module) (err error) {
 		return r.buildPull()
 	}
 	return r.buildGather()
-}
-
-func prepare(m *launcher.Module, entry string, bytes int) (*launcher.Kernel, *launcher.Args, error) {
-	k, err := m.Kernel(entry)
-	if err != nil {
-		return nil, nil, err
-	}
-	a, err := k.Pack(make([]byte, bytes))
-	return k, a, err
 }
 
 // connect fills in what needs every rank's memory to be there.

@@ -48,7 +48,7 @@ func (g *Group) Register(bufs []launcher.Buffer) (*Registration, error) {
 	defer g.mu.Unlock()
 	for _, o := range *g.registrations.Load() {
 		for r := range g.ranks {
-			if reg.base[r] < o.base[r]+o.size && o.base[r] < reg.base[r]+reg.size {
+			if overlap(reg.base[r], reg.size, o.base[r], o.size) {
 				return nil, &ArgumentError{Rank: r, Arg: "register", Detail: fmt.Sprintf(
 					"%d bytes at %#x overlap a registered buffer at %#x: close that registration first", reg.size, reg.base[r], o.base[r])}
 			}
@@ -87,7 +87,7 @@ func (g *Group) findRegistration(rank int, op *operation, n uint64) {
 		off := in - base
 		for p := range g.ranks {
 			at := reg.base[p] + off
-			if at%16 != in%16 || at < out+n && out < at+n {
+			if at%16 != in%16 || overlap(at, n, out, n) {
 				return
 			}
 		}

@@ -99,7 +99,7 @@ func (g *Group) blocksPerSM() (map[int]int, error) {
 		}
 		seen[r.dev] = true
 		for threads := 32; threads <= maxThreads; threads += 32 {
-			for _, k := range r.pull {
+			for _, k := range r.kernels {
 				n, err := k.MaxActiveBlocks(threads, 0)
 				if err != nil {
 					return nil, err

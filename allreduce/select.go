@@ -68,7 +68,7 @@ func Select(in SelectInput) (Plan, error) {
 			}
 		}
 	}
-	p := Plan{Algorithm: algorithm, Reason: reason, Pieces: max(1, (in.Bytes+in.MaxBytes-1)/in.MaxBytes)}
+	p := Plan{Algorithm: algorithm, Reason: reason, Pieces: piecesOf(in.Bytes, in.MaxBytes)}
 	p.Blocks, p.Threads = shape(min(in.Bytes, in.MaxBytes), len(in.Devices), func(int) int { return mostBlocks })
 	return p, nil
 }
