@@ -1,7 +1,6 @@
 package allreduce
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,42 +8,19 @@ import (
 	"github.com/fenceline/fenceline/topo"
 )
 
-// pasted is a machine from the device columns of `nvidia-smi topo -m`, and with a code, of `-p2p` that has it in every
-// cell; "" is without that matrix, so that nothing states the peer access.
-func pasted(code topo.Code, rows ...string) *topo.Machine {
-	m := &topo.Machine{Devices: make([]topo.Device, len(rows))}
-	for i, row := range rows {
-		m.Pairs = append(m.Pairs, make([]topo.Pair, len(rows)))
-		for j, link := range strings.Fields(row) {
-			if i != j {
-				m.Pairs[i][j] = topo.Pair{Link: link, Read: code.Tri(), Write: code.Tri(), ReadCode: code, WriteCode: code}
-			}
-		}
-	}
-	return m
-}
-
-// The plans for real machines.
+// The plans for real machines, from what their nvidia-smi printed.
 func TestGoldenPlans(t *testing.T) {
-	mesh := strings.TrimSuffix(strings.Repeat("NV18 ", 8), " ")
-	hgx := pasted("", mesh, mesh, mesh, mesh, mesh, mesh, mesh, mesh)
-	gb200 := pasted("", mesh[:19], mesh[:19], mesh[:19], mesh[:19])
-	dgx1 := pasted("",
-		"X   NV1 NV1 NV2 NV2 SYS SYS SYS",
-		"NV1 X   NV2 NV1 SYS NV2 SYS SYS",
-		"NV1 NV2 X   NV2 SYS SYS NV1 SYS",
-		"NV2 NV1 NV2 X   SYS SYS SYS NV1",
-		"NV2 SYS SYS SYS X   NV1 NV1 NV2",
-		"SYS NV2 SYS SYS NV1 X   NV2 NV1",
-		"SYS SYS NV1 SYS NV1 NV2 X   NV2",
-		"SYS SYS SYS NV1 NV2 NV1 NV2 X")
-	epyc := pasted(topo.CodeOK,
-		"X NODE NODE NODE NODE", "NODE X NODE NODE NODE", "NODE NODE X NODE NODE", "NODE NODE NODE X PHB", "NODE NODE NODE PHB X")
-	off := pasted(topo.CodeGNS, "X PHB", "PHB X")
-	switches := pasted("", "X PXB SYS SYS", "PXB X SYS SYS", "SYS SYS X PIX", "SYS SYS PIX X")
+	read := func(name string) *topo.Machine {
+		m, err := topo.ReadFile("../topo/testdata/" + name + ".txt")
+		require.NoError(t, err)
+		return m
+	}
+	hgx, gb200, dgx1 := read("hgx-h100-nv18-nics"), read("gb200-4gpu"), read("dgx1-v100")
+	epyc, off, switches := read("epyc-5gpu-node"), read("two-5090-p2p-off"), read("two-socket-pcie-switches")
 	const (
 		links   = " devices reach each other directly, if their NVLinks mean what they usually do: nothing states their peer access"
 		both    = ", and direct kernels need both directions"
+		reading = ", if they write as they read: only reading is stated"
 		through = ", so direct kernels cannot run and copies would pass through host memory anyway"
 	)
 	for name, c := range map[string]struct {
@@ -60,9 +36,9 @@ func TestGoldenPlans(t *testing.T) {
 		"dgx1, a mesh":          {dgx1, []int{0, 1, 2, 3}, Knobs{}, "oneshot-pull: all 4" + links},
 		"dgx1, no mesh":         {dgx1, []int{0, 1, 2, 5}, Knobs{}, "copy: 0→5: it is not known whether device 0 can read device 5" + both},
 		"dgx1, NVLink only":     {dgx1, nil, Knobs{P2PLevel: LevelNVL}, "host: the path between devices 0 and 5 is SYS, farther than FENCELINE_P2P_LEVEL=NVL allows" + through},
-		"epyc":                  {epyc, nil, Knobs{}, "oneshot-pull: all 5 devices reach each other directly"},
+		"epyc":                  {epyc, nil, Knobs{}, "oneshot-pull: all 5 devices reach each other directly" + reading},
 		"epyc, one bridge":      {epyc, nil, Knobs{P2PLevel: LevelPHB}, "host: the path between devices 0 and 1 is NODE, farther than FENCELINE_P2P_LEVEL=PHB allows" + through},
-		"epyc, one bridge, two": {epyc, []int{3, 4}, Knobs{P2PLevel: LevelPHB}, "oneshot-pull: all 2 devices reach each other directly"},
+		"epyc, one bridge, two": {epyc, []int{3, 4}, Knobs{P2PLevel: LevelPHB}, "oneshot-pull: all 2 devices reach each other directly" + reading},
 		"two-5090":              {off, nil, Knobs{}, "host: devices 0 and 1 have no peer access in either direction (GNS)" + through},
 		"switches":              {switches, nil, Knobs{}, "copy: 0→1: it is not known whether device 0 can read device 1" + both},
 	} {
@@ -80,7 +56,8 @@ func TestGoldenPlans(t *testing.T) {
 	}
 }
 
-// Emulated machines state what the drivers of such machines do.
+// Emulated machines state what the drivers of such machines do: where a paste of dgx1-v100 leaves the peer access of pairs
+// without NVLink open, which copies survive, its driver denies it.
 func TestGoldenEmulated(t *testing.T) {
 	for _, c := range []struct {
 		machine string

@@ -209,7 +209,7 @@ func (s *selector) describe() string {
 	case len(distinct) == 1:
 		return fmt.Sprintf("all ranks share device %d", distinct[0])
 	}
-	probed, inferred := true, false
+	probed, inferred, readsOnly := true, false, false
 	for _, i := range distinct {
 		for _, j := range distinct {
 			if i != j {
@@ -217,6 +217,7 @@ func (s *selector) describe() string {
 				good := r == topo.Yes && w == topo.Yes
 				probed = probed && good
 				inferred = inferred || !good && unstated(s.m.Pairs[i][j])
+				readsOnly = readsOnly || !good && writesUnstated(s.m.Pairs[i][j])
 			}
 		}
 	}
@@ -226,6 +227,8 @@ func (s *selector) describe() string {
 		return text + ", as probing found"
 	case inferred:
 		return text + ", if their NVLinks mean what they usually do: nothing states their peer access"
+	case readsOnly:
+		return text + ", if they write as they read: only reading is stated"
 	}
 	return text
 }
@@ -365,6 +368,11 @@ func unstated(p topo.Pair) bool {
 	return p.Access == topo.Unknown && p.Read == topo.Unknown && p.Write == topo.Unknown && p.ReadCode == "" && p.WriteCode == ""
 }
 
+// writesUnstated is a pair that can read, and of whose writes no source says anything: `nvidia-smi topo -p2p r` alone.
+func writesUnstated(p topo.Pair) bool {
+	return p.Access == topo.Unknown && p.Read == topo.Yes && p.Write == topo.Unknown && p.WriteCode == ""
+}
+
 // claimsRead and claimsWrite join what the sources claim. `nvidia-smi topo -m` alone states no peer access; drivers
 // give it to every pair with an NVLink.
 func (s *selector) claimsRead(i, j int) topo.Tri {
@@ -375,10 +383,11 @@ func (s *selector) claimsRead(i, j int) topo.Tri {
 }
 
 func (s *selector) claimsWrite(i, j int) topo.Tri {
-	if p := s.m.Pairs[i][j]; !unstated(p) || levelOf(p.Link) != LevelNVL {
-		return p.CanWrite()
+	p := s.m.Pairs[i][j]
+	if writesUnstated(p) || unstated(p) && levelOf(p.Link) == LevelNVL {
+		return topo.Yes
 	}
-	return topo.Yes
+	return p.CanWrite()
 }
 
 func (s *selector) refusal(i, j int, what string, answer topo.Tri, c topo.Code) string {

@@ -4,7 +4,7 @@
 #   scripts/gpu-check.sh build          builds everything into bin/gpu (needs Go and gcc)
 #   scripts/gpu-check.sh run [SECTION]  runs it where the GPU is; results go to $OUT (default: bin/gpu/out)
 #
-# Sections: tests calls latency demo sanitize (default: all). The last lines are a short table.
+# Sections: tests calls latency demo topo sanitize (default: all). The last lines are a short table.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 bin=bin/gpu
@@ -47,8 +47,8 @@ run() {
 	local section
 	for section in $1; do
 		case $section in
-		tests | calls | latency | demo | sanitize) ;;
-		*) echo "unknown section \"$section\": use tests, calls, latency, demo, sanitize" >&2; return 2 ;;
+		tests | calls | latency | demo | topo | sanitize) ;;
+		*) echo "unknown section \"$section\": use tests, calls, latency, demo, topo, sanitize" >&2; return 2 ;;
 		esac
 	done
 	[ -x $bin/allreduce.test ] || { echo "no binaries in $bin: run scripts/gpu-check.sh build first" >&2; return 2; }
@@ -56,7 +56,7 @@ run() {
 	mkdir -p "$OUT"
 	nvidia-smi --query-gpu=name,driver_version,uuid --format=csv | tee "$OUT/gpu.txt"
 	local want=${1:-}
-	[ -n "$want" ] || want="tests calls latency demo sanitize"
+	[ -n "$want" ] || want="tests calls latency demo topo sanitize"
 	case " $want " in *" tests "*)
 		for p in $packages; do step "test-$(basename "$p")" test_in "$p" -test.v -test.skip TestRandomCalls; done ;;
 	esac
@@ -76,6 +76,18 @@ run() {
 		tail -n 30 "$OUT/demo.txt"
 		tail -n 3 "$OUT/addpeer.txt" ;;
 	esac
+	case " $want " in *" topo "*)
+		export XDG_CACHE_HOME="$OUT/cache"
+		step topo $bin/demo topo --plan --svg "$OUT/machine.svg"
+		step topo-json $bin/demo topo --json
+		step probe $bin/demo probe --virtual
+		step baseline-save $bin/demo topo --save "$OUT/baseline.json"
+		step baseline-check $bin/demo topo --check "$OUT/baseline.json"
+		step baseline-changed changed
+		step doctor $bin/demo doctor
+		cat "$OUT/topo.txt" "$OUT/probe.txt" "$OUT/doctor.txt"
+		tail -n 3 "$OUT/baseline-check.txt" "$OUT/baseline-changed.txt" ;;
+	esac
 	case " $want " in *" sanitize "*)
 		if command -v compute-sanitizer >/dev/null; then
 			step memcheck sanitize memcheck
@@ -86,6 +98,11 @@ run() {
 	esac
 	printf '%s\n' '--- GPU check' "${rows[@]}"
 	return $status
+}
+changed() { # a baseline of another machine must not match
+	sed 's/"sms": *[0-9]*/"sms": 7/' "$OUT/baseline.json" >"$OUT/other.json"
+	$bin/demo topo --check "$OUT/other.json"
+	[ $? -eq 1 ]
 }
 sanitize() {
 	(cd allreduce && REQUIRE_GPU=1 compute-sanitizer --report-api-errors no --tool "$1" --error-exitcode 9 "$OLDPWD/$bin/allreduce.test" \

@@ -50,7 +50,7 @@ type planReport struct {
 
 func (a *app) topoFlags(c *cobra.Command) {
 	f, o := c.Flags(), &a.opt.topo
-	f.StringVar(&o.from, "from", "", "read the machine from this file instead of opening one: a record as in --json's \"machine\"")
+	f.StringVar(&o.from, "from", "", "read the machine from this file instead of opening one: a record as in --json's \"machine\", or a paste of nvidia-smi topo -m, with or without -p2p")
 	f.BoolVar(&o.plan, "plan", false, "say what an all-reduce would do there, and why")
 	f.IntSliceVar(&o.ranks, "ranks", nil, "with --plan: the device of each rank, such as 0,2 (default: one rank on each device)")
 	f.StringVar(&o.svg, "svg", "", "draw the machine into this file")

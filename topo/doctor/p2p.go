@@ -136,9 +136,9 @@ func judgePair(p, back topo.Pair, got topo.Measured) (kind, example, remedy stri
 	case fl.Answer == topo.No:
 		return kindFlags, "flags: " + told(fl), unused
 	case r.Answer == topo.No:
-		return kindNoReads, "reading: " + told(r), "kernels that push are used; " + mend
+		return kindNoReads, "reading: " + told(r), unused
 	case w.Answer == topo.No:
-		return kindNoWrites, "writing: " + told(w), "kernels that pull are used; " + mend
+		return kindNoWrites, "writing: " + told(w), unused
 	case pairState(got) == topo.Yes:
 		return kindGood, "read, write and flags", ""
 	case reads == topo.Unknown && writes == topo.Unknown:
