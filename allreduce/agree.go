@@ -54,6 +54,17 @@ type agreement struct {
 	}
 }
 
+// party is what calls are made in: the group at work, or a capture. It fails as a whole, and by itself.
+type party interface {
+	// join compares a rank's next call with the other ranks'.
+	join(r *Rank, c call) error
+	// meeting is where ranks wait for each other. It breaks up when the party fails or ends.
+	meeting() *meeting
+	// refusal is why no call can be made, nil when one can.
+	refusal() error
+	fail(cause error)
+}
+
 // join enters rank's call number seq. A wait ends early, with nil, when stop closes; the caller looks why.
 func (a *agreement) join(rank int, seq uint64, c call, timeout time.Duration, stop <-chan struct{}) error {
 	e := &a.ring[seq%ahead]
@@ -70,7 +81,8 @@ func (a *agreement) join(rank int, seq uint64, c call, timeout time.Duration, st
 			deadline = time.Now().Add(timeout)
 		}
 		if time.Now().After(deadline) {
-			return &AbsentError{Rank: rank, Missing: ranksOf(missing), Where: fmt.Sprintf("%d calls behind", ahead)}
+			return &AbsentError{Rank: rank, Missing: ranksOf(missing), Where: fmt.Sprintf("%d calls ahead", ahead), Waited: timeout,
+				Remedy: "make the ranks' calls in turn, or from a goroutine per rank"}
 		}
 		select {
 		case <-stop:
@@ -95,29 +107,64 @@ func (c call) compare(seq uint64, rank int, theirs call, other int) error {
 	return &MismatchError{Call: seq, Rank: rank, Other: other, Mine: c.String(), Theirs: theirs.String(), Difference: c.difference(theirs)}
 }
 
-// recording compares the ranks' calls during a capture. Nobody waits, and the calls do not count among those made.
+// recording is the party of a capture: it compares the calls, which do not count among those made. Since nothing
+// runs, its failure is no more than that of the capture.
 type recording struct {
+	meet *meeting
+	stop chan struct{} // closed when the calls fail or end
+	over chan struct{} // closed when the streams no longer capture
+
 	mu    sync.Mutex
 	calls []call
 	first []int // who made each call first
 	made  [flags.MaxRanks]int
-	err   error
+	err   error // the first failure
+	ended bool  // no more calls
 }
 
-func (rec *recording) join(rank int, c call) error {
+func newRecording(world int) *recording {
+	stop := make(chan struct{})
+	return &recording{stop: stop, meet: newMeeting(world, stop), over: make(chan struct{})}
+}
+
+func (rec *recording) meeting() *meeting { return rec.meet }
+
+func (rec *recording) join(r *Rank, c call) error {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
-	k := rec.made[rank]
-	rec.made[rank]++
+	k := rec.made[r.id]
+	rec.made[r.id]++
 	if k == len(rec.calls) {
-		rec.calls, rec.first = append(rec.calls, c), append(rec.first, rank)
+		rec.calls, rec.first = append(rec.calls, c), append(rec.first, r.id)
 		return nil
 	}
-	err := c.compare(uint64(k), rank, rec.calls[k], rec.first[k])
-	if rec.err == nil {
-		rec.err = err
+	return c.compare(uint64(k), r.id, rec.calls[k], rec.first[k])
+}
+
+func (rec *recording) refusal() error {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	if rec.err == nil && rec.ended {
+		return bad("capture", "the capture has ended: make all its calls before queue returns")
 	}
-	return err
+	return rec.err
+}
+
+func (rec *recording) fail(cause error) { rec.finish(cause) }
+
+// end refuses further calls, and wakes those that wait for one.
+func (rec *recording) end() { rec.finish(nil) }
+
+func (rec *recording) finish(cause error) {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	if rec.err == nil {
+		rec.err = cause
+	}
+	if !rec.ended {
+		rec.ended = true
+		close(rec.stop)
+	}
 }
 
 // check says whether all ranks recorded the same calls.
@@ -144,15 +191,18 @@ func ranksOf(mask uint32) []int {
 // meeting lets all ranks wait for each other on the host, again and again.
 type meeting struct {
 	world int
+	stop  <-chan struct{} // nobody waits once it is closed
 	mu    sync.Mutex
 	here  uint32
 	all   chan struct{} // closed when everybody is here
 }
 
-func newMeeting(world int) *meeting { return &meeting{world: world, all: make(chan struct{})} }
+func newMeeting(world int, stop <-chan struct{}) *meeting {
+	return &meeting{world: world, stop: stop, all: make(chan struct{})}
+}
 
 // arrive returns once all ranks have arrived, or with an *AbsentError after timeout, or nil when stop closes.
-func (m *meeting) arrive(rank int, where string, timeout time.Duration, stop <-chan struct{}) error {
+func (m *meeting) arrive(rank int, where string, timeout time.Duration) error {
 	m.mu.Lock()
 	m.here |= 1 << rank
 	all := m.all
@@ -168,7 +218,7 @@ func (m *meeting) arrive(rank int, where string, timeout time.Duration, stop <-c
 	select {
 	case <-all:
 		return nil
-	case <-stop:
+	case <-m.stop:
 		return nil
 	case <-timer.C:
 	}
@@ -177,5 +227,7 @@ func (m *meeting) arrive(rank int, where string, timeout time.Duration, stop <-c
 	if m.all != all {
 		return nil // they came just now
 	}
-	return &AbsentError{Rank: rank, Missing: ranksOf(^m.here & (1<<m.world - 1)), Where: where}
+	return &AbsentError{Rank: rank, Missing: ranksOf(^m.here & (1<<m.world - 1)), Where: where, Waited: timeout,
+		Remedy: "with copy and host the ranks wait for each other inside the call, so that one goroutine cannot make their calls " +
+			"one after another: use Group.AllReduce, or a goroutine per rank"}
 }

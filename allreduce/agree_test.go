@@ -26,7 +26,7 @@ func TestAgreement(t *testing.T) {
 	}
 	err := a.join(0, base+ahead, c, 10*time.Millisecond, never)
 	require.ErrorIs(t, err, ErrAbsent)
-	require.EqualError(t, err, "rank 0: 256 calls behind: no sign of rank(s) 1 within the timeout")
+	require.EqualError(t, err, "rank 0, 256 calls ahead: rank(s) 1 did not come within 10ms: make the ranks' calls in turn, or from a goroutine per rank")
 	done := make(chan error)
 	go func() { done <- a.join(0, base+ahead, c, 10*time.Second, never) }()
 	require.NoError(t, a.join(1, base, c, time.Second, never))
@@ -61,8 +61,8 @@ func TestAgreementDifferences(t *testing.T) {
 
 func TestMeeting(t *testing.T) {
 	const world, rounds = 4, 200
-	m := newMeeting(world)
-	never := make(chan struct{})
+	failed := make(chan struct{})
+	m := newMeeting(world, failed)
 	var mu sync.Mutex
 	var count int
 	var wg sync.WaitGroup
@@ -72,7 +72,7 @@ func TestMeeting(t *testing.T) {
 				mu.Lock()
 				count++
 				mu.Unlock()
-				if err := m.arrive(r, "here", 10*time.Second, never); err != nil {
+				if err := m.arrive(r, "here", 10*time.Second); err != nil {
 					t.Error(err)
 					return
 				}
@@ -87,10 +87,10 @@ func TestMeeting(t *testing.T) {
 	wg.Wait()
 	require.Equal(t, world*rounds, count)
 
-	err := m.arrive(2, "before the copies", 5*time.Millisecond, never)
+	err := m.arrive(2, "before the copies", 5*time.Millisecond)
 	require.ErrorIs(t, err, ErrAbsent)
-	require.EqualError(t, err, "rank 2: before the copies: no sign of rank(s) 0 1 3 within the timeout")
-	failed := make(chan struct{})
+	require.EqualError(t, err, "rank 2, before the copies: rank(s) 0 1 3 did not come within 5ms: with copy and host the ranks wait for each "+
+		"other inside the call, so that one goroutine cannot make their calls one after another: use Group.AllReduce, or a goroutine per rank")
 	close(failed)
-	require.NoError(t, m.arrive(1, "here", time.Hour, failed))
+	require.NoError(t, m.arrive(1, "here", time.Hour))
 }

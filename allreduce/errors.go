@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
+
+	"github.com/fenceline/fenceline/launcher"
 )
 
 // Sentinels, to be matched with errors.Is.
@@ -16,6 +19,7 @@ var (
 	ErrKnob            = errors.New("bad environment variable")        // *KnobError
 	ErrFailed          = errors.New("the group has failed")            // *FailedError
 	ErrClosed          = errors.New("the group is closed")             //
+	ErrGraphClosed     = errors.New("the graph is closed")             // Graph.Launch; the group may go on
 	ErrBusy            = errors.New("the group still has work queued") // Close could not wait it out
 )
 
@@ -40,8 +44,13 @@ func (e *ArgumentError) Error() string {
 	return b.String()
 }
 
-// Unwrap gives ErrInvalidArgument and the cause.
-func (e *ArgumentError) Unwrap() []error { return []error{ErrInvalidArgument, e.Err} }
+// Unwrap gives ErrInvalidArgument and the cause, if there is one.
+func (e *ArgumentError) Unwrap() []error {
+	if e.Err == nil {
+		return []error{ErrInvalidArgument}
+	}
+	return []error{ErrInvalidArgument, e.Err}
+}
 
 // NameError is a dtype, algorithm or P2P level that does not exist.
 type NameError struct {
@@ -57,7 +66,7 @@ func (e *NameError) Error() string {
 // Unwrap gives ErrUnknownName.
 func (e *NameError) Unwrap() error { return ErrUnknownName }
 
-// MismatchError is two ranks whose calls do not belong together. The group has failed.
+// MismatchError is two ranks whose calls do not belong together. The group has failed; in a capture, only the capture.
 type MismatchError struct {
 	Call       uint64 // number of the call on this group, from 0; in a capture, of the call in it
 	Rank       int    // the rank that found it
@@ -75,17 +84,23 @@ func (e *MismatchError) Error() string {
 // Unwrap gives ErrMismatch.
 func (e *MismatchError) Unwrap() error { return ErrMismatch }
 
-// AbsentError is a rank that did not come to a meeting point on the host in time. The group has failed. (A
-// rank that is missed by a kernel is a *flags.StuckError.)
+// AbsentError is a rank that did not come to a meeting point on the host in time. The group has failed; in a
+// capture, only the capture. (A rank that is missed by a kernel is a *flags.StuckError.)
 type AbsentError struct {
-	Rank    int   // the rank that waited
-	Missing []int // the ranks that did not arrive
-	Where   string
+	Rank    int           // the rank that waited
+	Missing []int         // the ranks that did not arrive
+	Where   string        // "before the copies", "after the copies", "256 calls ahead"
+	Waited  time.Duration // Config.Timeout
+	Remedy  string        // the likely cause, and what to do unless the missing ranks are dead
 }
 
 func (e *AbsentError) Error() string {
-	return fmt.Sprintf("rank %d: %s: no sign of rank(s) %s within the timeout",
-		e.Rank, e.Where, strings.Trim(fmt.Sprint(e.Missing), "[]"))
+	s := fmt.Sprintf("rank %d, %s: rank(s) %s did not come within %v",
+		e.Rank, e.Where, strings.Trim(fmt.Sprint(e.Missing), "[]"), e.Waited)
+	if e.Remedy != "" {
+		s += ": " + e.Remedy
+	}
+	return s
 }
 
 // Unwrap gives ErrAbsent.
@@ -116,3 +131,46 @@ func (e *FailedError) Error() string {
 
 // Unwrap gives ErrFailed and the cause.
 func (e *FailedError) Unwrap() []error { return []error{ErrFailed, e.Cause} }
+
+// failures are several errors, each different.
+type failures []error
+
+func (f failures) Error() string { return errors.Join(f...).Error() }
+
+// Unwrap gives all of them.
+func (f failures) Unwrap() []error { return f }
+
+// joined is errors.Join with each failure once: a fault is met again by every call on its device.
+func joined(errs ...error) error {
+	var distinct failures
+	seen := map[string]bool{}
+	var add func(errs []error)
+	add = func(errs []error) {
+		for _, err := range errs {
+			if several, ok := err.(failures); ok {
+				add(several)
+				continue
+			}
+			if err == nil {
+				continue
+			}
+			key := err.Error()
+			var fault *launcher.FaultError
+			if errors.As(err, &fault) {
+				key = fault.Error()
+			}
+			if !seen[key] {
+				seen[key] = true
+				distinct = append(distinct, err)
+			}
+		}
+	}
+	add(errs)
+	switch len(distinct) {
+	case 0:
+		return nil
+	case 1:
+		return distinct[0]
+	}
+	return distinct
+}

@@ -1,10 +1,6 @@
 package allreduce
 
-import (
-	"errors"
-
-	"github.com/fenceline/fenceline/launcher"
-)
+import "github.com/fenceline/fenceline/launcher"
 
 // gather is what the copy and host algorithms need on one rank.
 //
@@ -54,10 +50,10 @@ func (t *gather) release() error {
 			errs = append(errs, e.Close())
 		}
 	}
-	return errors.Join(errs...)
+	return joined(errs...)
 }
 
-func (r *Rank) enqueueGather(op *operation) error {
+func (r *Rank) enqueueGather(p party, op *operation) error {
 	total := op.call.count * op.call.dtype.Size()
 	for off := uint64(0); off < total; off += r.g.cfg.MaxBytes {
 		n := min(r.g.cfg.MaxBytes, total-off)
@@ -65,15 +61,15 @@ func (r *Rank) enqueueGather(op *operation) error {
 		if err != nil {
 			return err
 		}
-		if err := r.gatherPiece(in, op.out.Ptr()+off, op.call.dtype); err != nil {
+		if err := r.gatherPiece(p, in, op.out.Ptr()+off, op.call.dtype); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// gatherPiece queues one piece. It returns nil early when the group has failed or is closed; the caller looks.
-func (r *Rank) gatherPiece(in launcher.Buffer, out uint64, dt DType) error {
+// gatherPiece queues one piece. It returns nil early when the party refuses work; the caller looks.
+func (r *Rank) gatherPiece(p party, in launcher.Buffer, out uint64, dt DType) error {
 	g, t := r.g, r.gather
 	t.source = in
 	if t.pinned != nil {
@@ -89,7 +85,7 @@ func (r *Rank) gatherPiece(in launcher.Buffer, out uint64, dt DType) error {
 	if err := r.stream.Record(t.ready); err != nil {
 		return err
 	}
-	if err := g.meet.arrive(r.id, "before the copies", g.cfg.Timeout, g.stop); err != nil || g.refusal() != nil {
+	if err := p.meeting().arrive(r.id, "before the copies", g.cfg.Timeout); err != nil || p.refusal() != nil {
 		return err
 	}
 	if err := r.copyPeers(in.Size()); err != nil {
@@ -98,12 +94,12 @@ func (r *Rank) gatherPiece(in launcher.Buffer, out uint64, dt DType) error {
 	if err := r.stream.Record(t.copied); err != nil {
 		return err
 	}
-	if err := g.meet.arrive(r.id, "after the copies", g.cfg.Timeout, g.stop); err != nil || g.refusal() != nil {
+	if err := p.meeting().arrive(r.id, "after the copies", g.cfg.Timeout); err != nil || p.refusal() != nil {
 		return err
 	}
-	for _, p := range g.ranks {
-		if p != r {
-			if err := r.stream.Wait(p.gather.copied); err != nil {
+	for _, peer := range g.ranks {
+		if peer != r {
+			if err := r.stream.Wait(peer.gather.copied); err != nil {
 				return err
 			}
 		}

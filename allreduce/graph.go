@@ -1,10 +1,6 @@
 package allreduce
 
-import (
-	"errors"
-
-	"github.com/fenceline/fenceline/launcher"
-)
+import "github.com/fenceline/fenceline/launcher"
 
 // Graph is captured calls of a whole group, to be replayed any number of times, between other calls as well.
 // One-shot pull has one graph per rank, so that the ranks' kernels, which wait for each other, never
@@ -15,31 +11,43 @@ type Graph struct {
 	join  []*launcher.Event
 }
 
-// Capture records the calls that queue makes (with Group.AllReduce, or with Rank.AllReduce for every rank)
-// instead of running them. With copy and host, whose ranks meet on the host, Rank.AllReduce must be called from a
-// goroutine per rank. No other call may be made meanwhile. It fails when queue
-// fails or the ranks did not record the same calls; the group then stays as it was, except that with copy and host
-// ranks that differ, or that wait for one that does not come, fail it. The buffers must outlive the graph, which is closed with Close,
-// or with the group.
+// Capture records the calls that queue makes (with Group.AllReduce, or with Rank.AllReduce for every rank), and other
+// work that it puts on the ranks' streams, instead of running them. With copy and host, whose ranks wait for each
+// other inside a call, Rank.AllReduce must be called from a goroutine per rank, all of which end before queue returns.
+// No other call may be made meanwhile. The buffers must outlive the graph, which is closed with Close, or with the group.
+//
+// It fails with queue's own error, with a *MismatchError or *ArgumentError when the ranks did not record the same
+// calls, and with an *AbsentError when one of them waited for another in vain. Nothing has run then, and the group
+// stays as it was.
 func (g *Group) Capture(queue func() error) (_ *Graph, err error) {
 	if err := g.refusal(); err != nil {
 		return nil, err
 	}
-	rec := &recording{}
+	if queue == nil {
+		return nil, bad("capture", "no function is given: pass one that makes the calls")
+	}
+	rec := newRecording(len(g.ranks))
 	if !g.recording.CompareAndSwap(nil, rec) {
 		return nil, bad("capture", "another capture of this group is under way")
+	}
+	defer func() {
+		g.recording.Store(nil)
+		close(rec.over)
+	}()
+	if err := g.refusal(); err != nil { // it came too late to be told to the recording
+		return nil, err
 	}
 	gr, kept := &Graph{g: g}, false
 	defer func() { // runs when queue panics, too
 		if !kept {
-			err = errors.Join(err, gr.destroy())
+			err = joined(err, gr.destroy())
 		}
 	}()
 	record := gr.captureEach
 	if g.algorithm != OneshotPull {
 		record = gr.captureTogether
 	}
-	if err := record(queue); err != nil {
+	if err := record(func() error { return g.recorded(rec, queue) }); err != nil {
 		return nil, err
 	}
 	if err := rec.check(len(g.ranks)); err != nil {
@@ -54,14 +62,25 @@ func (g *Group) Capture(queue func() error) (_ *Graph, err error) {
 	return gr, nil
 }
 
+// recorded runs queue, and leaves no call of the recording half made, whatever queue does.
+func (g *Group) recorded(rec *recording, queue func() error) error {
+	defer func() {
+		rec.end()
+		for _, r := range g.ranks {
+			r.mu.Lock() // held for the length of a call
+			r.mu.Unlock()
+		}
+	}()
+	return queue()
+}
+
 // captureEach captures every rank's stream by itself.
 func (gr *Graph) captureEach(queue func() error) (err error) {
 	var begun []*launcher.Stream
 	// Captures are ended in any case, a panic of queue included: a stream left capturing is of no use.
 	defer func() {
-		gr.g.recording.Store(nil)
 		for _, s := range begun {
-			err = errors.Join(err, gr.finish(s))
+			err = joined(err, gr.finish(s))
 		}
 	}()
 	for _, r := range gr.g.ranks {
@@ -76,7 +95,6 @@ func (gr *Graph) captureEach(queue func() error) (err error) {
 // captureTogether captures all streams in one graph: forked from rank 0's, and joined to it at the end.
 func (gr *Graph) captureTogether(queue func() error) (err error) {
 	first := gr.g.ranks[0].stream
-	defer gr.g.recording.Store(nil)
 	for _, r := range gr.g.ranks {
 		e, err := gr.g.rt.NewEvent(r.dev, false)
 		if err != nil {
@@ -87,14 +105,14 @@ func (gr *Graph) captureTogether(queue func() error) (err error) {
 	if err := first.BeginCapture(); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, gr.finish(first)) }()
+	defer func() { err = joined(err, gr.finish(first)) }()
 	if err := gr.fork(first); err != nil {
 		return err
 	}
 	// Joined in any case, too: an unjoined stream would stay in the broken capture.
 	defer func() {
 		for i, r := range gr.g.ranks[1:] {
-			err = errors.Join(err, r.stream.Record(gr.join[i+1]), first.Wait(gr.join[i+1]))
+			err = joined(err, r.stream.Record(gr.join[i+1]), first.Wait(gr.join[i+1]))
 		}
 	}()
 	return queue()
@@ -122,10 +140,11 @@ func (gr *Graph) finish(s *launcher.Stream) error {
 	if exec != nil {
 		gr.execs = append(gr.execs, exec)
 	}
-	return errors.Join(err, graph.Close())
+	return joined(err, graph.Close())
 }
 
-// Launch queues a replay on all ranks. Group.Sync waits for it.
+// Launch queues a replay on all ranks. Group.Sync waits for it. A closed graph is ErrGraphClosed; a group that is
+// closed or has failed refuses as it refuses calls.
 func (gr *Graph) Launch() error {
 	g := gr.g
 	g.queue.Lock()
@@ -134,7 +153,7 @@ func (gr *Graph) Launch() error {
 		return err
 	}
 	if !gr.open() {
-		return ErrClosed
+		return ErrGraphClosed
 	}
 	if g.recording.Load() != nil {
 		return bad("capture", "a graph cannot be launched inside a capture of its group")
@@ -170,7 +189,7 @@ func (gr *Graph) launchTogether() error {
 	for _, r := range ranks[1:] {
 		errs = append(errs, r.stream.Wait(gr.join[0]))
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := joined(errs...); err != nil {
 		gr.g.fail(err)
 		return err
 	}
@@ -200,5 +219,5 @@ func (gr *Graph) destroy() error {
 		errs = append(errs, e.Close())
 	}
 	gr.execs, gr.join = nil, nil
-	return errors.Join(errs...)
+	return joined(errs...)
 }

@@ -88,10 +88,11 @@ func assemble(rt *launcher.Runtime, cfg Config, s *selector, algorithm Algorithm
 		}
 	}
 	g := &Group{rt: rt, cfg: cfg, algorithm: algorithm, reason: reason, agree: agreement{world: cfg.Ranks},
-		meet: newMeeting(cfg.Ranks), graphs: map[*Graph]struct{}{}, stop: make(chan struct{})}
+		graphs: map[*Graph]struct{}{}, stop: make(chan struct{})}
+	g.meet = newMeeting(cfg.Ranks, g.stop)
 	g.registrations.Store(&[]*Registration{})
 	if err := g.build(); err != nil {
-		return nil, errors.Join(fmt.Errorf("new group: %w", err), g.release())
+		return nil, joined(fmt.Errorf("new group: %w", err), g.release())
 	}
 	return g, nil
 }
@@ -313,6 +314,23 @@ func (g *Group) refusal() error {
 	return g.Err()
 }
 
+// party is what calls made now are part of.
+func (g *Group) party() party {
+	if rec := g.recording.Load(); rec != nil {
+		return rec
+	}
+	return g
+}
+
+// join compares rank r's next call with the others'. A difference fails the group: some may have launched already.
+func (g *Group) join(r *Rank, c call) error {
+	seq := r.seq
+	r.seq++
+	return g.agree.join(r.id, seq, c, g.cfg.Timeout, g.stop)
+}
+
+func (g *Group) meeting() *meeting { return g.meet }
+
 // fail records the first failure, and tells all waiting kernels and goroutines to give up.
 func (g *Group) fail(cause error) {
 	if !g.failure.CompareAndSwap(nil, &FailedError{Cause: cause}) {
@@ -328,8 +346,13 @@ func (g *Group) fail(cause error) {
 	}
 }
 
-// halt wakes the goroutines that wait for other ranks.
-func (g *Group) halt() { g.stopped.Do(func() { close(g.stop) }) }
+// halt wakes the goroutines that wait for other ranks, those of a capture too.
+func (g *Group) halt() {
+	g.stopped.Do(func() { close(g.stop) })
+	if rec := g.recording.Load(); rec != nil {
+		rec.fail(g.refusal())
+	}
+}
 
 // diagnose looks at what the kernels of every rank left behind, since the failure of one makes the results of the
 // others doubtful. It fails the group with the first record found, and returns the record of rank own, if any.
@@ -359,12 +382,25 @@ func (g *Group) diagnose(own int) error {
 }
 
 // Close refuses new calls, waits for queued work, at most a little longer than Config.Timeout, and frees everything.
-// It returns a failure that no Sync has reported, and what could not be freed. After ErrBusy it can be called again.
+// It returns a failure that no Sync has reported, and what could not be freed, each failure once. A capture under way
+// fails. After ErrBusy, when the work or the capture did not end in time, it can be called again; closing again does
+// nothing.
 func (g *Group) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Timeout+5*time.Second)
+	defer cancel()
+	if err := g.endCapture(ctx); err != nil {
+		return err
+	}
 	g.queue.Lock() // not in the middle of a whole-group call
 	defer g.queue.Unlock()
 	g.closed.Store(true)
 	g.halt()
+	g.queue.Unlock()
+	err := g.endCapture(ctx) // of a capture that began just now; no other will
+	g.queue.Lock()
+	if err != nil {
+		return err
+	}
 	for _, r := range g.ranks {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -375,8 +411,6 @@ func (g *Group) Close() error {
 	if released {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Timeout+5*time.Second)
-	defer cancel()
 	known := g.failure.Load() != nil
 	var errs []error
 	for _, r := range g.ranks {
@@ -390,7 +424,22 @@ func (g *Group) Close() error {
 	if f := g.failure.Load(); f != nil && !known {
 		errs = append(errs, f.Cause)
 	}
-	return errors.Join(append(errs, g.release())...)
+	return joined(append(errs, g.release())...)
+}
+
+// endCapture ends a capture that is under way, and waits for it.
+func (g *Group) endCapture(ctx context.Context) error {
+	rec := g.recording.Load()
+	if rec == nil {
+		return nil
+	}
+	rec.fail(ErrClosed)
+	select {
+	case <-rec.over:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("close: %w: a capture is under way", ErrBusy)
+	}
 }
 
 // release frees what build made, in reverse.
@@ -413,5 +462,5 @@ func (g *Group) release() error {
 		errs = append(errs, m.Close())
 	}
 	g.unreserve()
-	return errors.Join(errs...)
+	return joined(errs...)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -174,7 +175,7 @@ func TestResidencyLedger(t *testing.T) {
 func TestCaptureRefused(t *testing.T) {
 	rt := openAny(t)
 	mine := errors.New("mine")
-	for name, c := range map[string]struct {
+	cases := map[string]struct {
 		queue func(r *rig, in, out []launcher.Buffer) error
 		want  error
 	}{
@@ -193,7 +194,8 @@ func TestCaptureRefused(t *testing.T) {
 		"sync inside": {func(r *rig, in, out []launcher.Buffer) error {
 			return r.g.Sync(context.Background())
 		}, ErrInvalidArgument},
-	} {
+	}
+	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := newGroup(t, rt, Config{Ranks: 2})
 			r := newRig(t, g, 4096)
@@ -202,6 +204,140 @@ func TestCaptureRefused(t *testing.T) {
 			require.ErrorIs(t, err, c.want)
 			r.run(trial{count: 100, dt: F32})
 		})
+	}
+	// Where ranks wait for each other, one after the other in one goroutine wait in vain; but it costs only the capture.
+	for _, alg := range []Algorithm{Copy, Host} {
+		for name, c := range cases {
+			t.Run(alg.String()+"/"+name, func(t *testing.T) {
+				g := newGroup(t, rt, Config{Ranks: 2, Algorithm: alg, Timeout: 50 * time.Millisecond})
+				g.cfg.Timeout = 50 * time.Millisecond
+				r := newRig(t, g, 4096)
+				in, out, _, _ := r.views(trial{count: 100, dt: F32})
+				want := c.want
+				if name == "one rank" || name == "other counts" {
+					want = ErrAbsent
+				}
+				_, err := g.Capture(func() error { return c.queue(r, in, out) })
+				require.ErrorIs(t, err, want)
+				g.cfg.Timeout = 20 * time.Second
+				r.run(trial{count: 100, dt: F32})
+				r.runEach(trial{count: 100, dt: BF16})
+			})
+		}
+	}
+}
+
+// Ranks captured from a goroutine each: those that agree give a graph; one that differs, or stays away, fails the
+// capture at once or after the timeout, on every rank, and nothing else.
+func TestCaptureEachRank(t *testing.T) {
+	rt := openAny(t)
+	for _, alg := range everyAlgorithm {
+		t.Run(alg.String(), func(t *testing.T) {
+			g := newGroup(t, rt, Config{Ranks: 3, Algorithm: alg, MaxBytes: 1024})
+			r := newRig(t, g, 4096)
+			c := trial{count: 700, dt: F32} // three pieces
+			in, out, _, _ := r.views(c)
+			capture := func(count func(r *Rank) uint64, errs []error) (*Graph, error) {
+				return g.Capture(func() error {
+					return g.Each(context.Background(), func(_ context.Context, k *Rank) error {
+						if n := count(k); n != 0 {
+							errs[k.ID()] = k.AllReduce(in[k.ID()], out[k.ID()], n, c.dt)
+						}
+						return nil
+					})
+				})
+			}
+			errs := make([]error, 3)
+			start := time.Now()
+			_, err := capture(func(k *Rank) uint64 { return c.count - uint64(k.ID()/2) }, errs)
+			require.ErrorIs(t, err, ErrMismatch)
+			require.ErrorContains(t, err, "differ in count")
+			require.Less(t, time.Since(start), g.cfg.Timeout/2, "found by comparison, not by waiting")
+			require.ErrorIs(t, errors.Join(errs...), ErrMismatch)
+			if alg != OneshotPull {
+				for p, err := range errs {
+					require.ErrorIs(t, err, ErrMismatch, "rank %d", p)
+				}
+				timeout := g.cfg.Timeout
+				g.cfg.Timeout = 50 * time.Millisecond
+				_, err = capture(func(k *Rank) uint64 { return c.count * uint64(min(k.ID(), 1)) }, errs)
+				var absent *AbsentError
+				require.ErrorAs(t, err, &absent)
+				require.Equal(t, []int{0}, absent.Missing)
+				require.ErrorContains(t, err, "use Group.AllReduce, or a goroutine per rank")
+				g.cfg.Timeout = timeout
+			}
+			require.NoError(t, g.Err())
+			r.run(c)
+			gr, err := capture(func(*Rank) uint64 { return c.count }, errs)
+			require.NoError(t, err)
+			inputs, want := r.fill(c)
+			require.NoError(t, gr.Launch())
+			r.sync()
+			r.verify(c, inputs, want)
+		})
+	}
+}
+
+// A call made after queue has returned, by a goroutine that was left behind, is refused; or it comes so late that it
+// is a call like any other.
+func TestCaptureLeftBehind(t *testing.T) {
+	g := newGroup(t, openAny(t), Config{Ranks: 2, Algorithm: Copy, Timeout: time.Minute})
+	r := newRig(t, g, 4096)
+	in, out, _, _ := r.views(trial{count: 100, dt: F32})
+	late := make(chan error)
+	_, err := g.Capture(func() error {
+		go func() { late <- g.Rank(0).AllReduce(in[0], out[0], 100, F32) }()
+		time.Sleep(100 * time.Millisecond) // it waits for rank 1 by now
+		return nil
+	})
+	require.ErrorIs(t, err, ErrInvalidArgument)
+	err = <-late
+	require.ErrorIs(t, err, ErrInvalidArgument)
+	require.ErrorContains(t, err, "the capture has ended")
+	r.run(trial{count: 100, dt: F32})
+}
+
+// Close in the middle of a capture ends it.
+func TestCloseDuringCapture(t *testing.T) {
+	g := newGroup(t, openAny(t), Config{Ranks: 2, Algorithm: Host, Timeout: time.Minute})
+	r := newRig(t, g, 4096)
+	in, out, _, _ := r.views(trial{count: 100, dt: F32})
+	start := time.Now()
+	closed := make(chan error)
+	_, err := g.Capture(func() error {
+		timeout := g.cfg.Timeout
+		g.cfg.Timeout = 50*time.Millisecond - 5*time.Second
+		require.ErrorIs(t, g.Close(), ErrBusy, "it cannot end the capture that it is called in")
+		g.cfg.Timeout = timeout
+		return nil
+	})
+	require.ErrorIs(t, err, ErrClosed)
+	require.NoError(t, g.Err())
+	r.run(trial{count: 100, dt: F32})
+	_, err = g.Capture(func() error {
+		go func() {
+			time.Sleep(50 * time.Millisecond)
+			closed <- g.Close()
+		}()
+		return g.Rank(0).AllReduce(in[0], out[0], 100, F32)
+	})
+	require.ErrorIs(t, err, ErrClosed)
+	require.NoError(t, <-closed)
+	require.Less(t, time.Since(start), 20*time.Second)
+}
+
+// A loop over the ranks in one goroutine cannot work where they wait for each other. The error says so.
+func TestRankByRank(t *testing.T) {
+	rt := openAny(t)
+	for _, alg := range []Algorithm{Copy, Host} {
+		g := newGroup(t, rt, Config{Ranks: 2, Algorithm: alg, Timeout: 50 * time.Millisecond})
+		r := newRig(t, g, 4096)
+		in, out, _, _ := r.views(trial{count: 100, dt: F32})
+		err := g.Rank(0).AllReduce(in[0], out[0], 100, F32)
+		require.ErrorIs(t, err, ErrAbsent)
+		require.EqualError(t, err, "rank 0, before the copies: rank(s) 1 did not come within 50ms: with copy and host the ranks wait "+
+			"for each other inside the call, so that one goroutine cannot make their calls one after another: use Group.AllReduce, or a goroutine per rank")
 	}
 }
 
@@ -249,6 +385,13 @@ func TestGraphAfterClose(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, gr.Launch())
 		require.NoError(t, gr.Close())
+		err = gr.Launch()
+		require.ErrorIs(t, err, ErrGraphClosed)
+		require.NotErrorIs(t, err, ErrClosed)
+		require.EqualError(t, err, "the graph is closed")
+		gr, err = g.Capture(func() error { return nil })
+		require.NoError(t, err)
+		require.NoError(t, g.Close())
 		require.ErrorIs(t, gr.Launch(), ErrClosed)
 	}
 }
@@ -337,5 +480,42 @@ func TestCloseDuringUse(t *testing.T) {
 		time.Sleep(time.Duration(i) * 200 * time.Microsecond)
 		require.NoError(t, g.Close(), fmt.Sprint(i))
 		wg.Wait()
+	}
+}
+
+// A fault is met by every rank of a device, and by everything that Close does there. It is reported once.
+func TestCloseReportsFaultOnce(t *testing.T) {
+	for _, alg := range everyAlgorithm {
+		t.Run(alg.String(), func(t *testing.T) {
+			rt, err := launcher.Open(launcher.Config{Backend: launcher.Emu, Devices: 1}) // a GPU would be lost to later tests
+			require.NoError(t, err)
+			g, err := NewGroup(rt, Config{Ranks: 3, Share: true, Algorithm: alg, MaxBytes: 4096})
+			require.NoError(t, err)
+			m, err := rt.Load(0, "trap.ptx", []byte(".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry boom()\n{\n\ttrap;\n}\n"))
+			require.NoError(t, err)
+			k, err := m.Kernel("boom")
+			require.NoError(t, err)
+			args, err := k.Pack()
+			require.NoError(t, err)
+			require.NoError(t, k.Launch(g.Rank(1).Stream(), launcher.Linear(1, 1), args))
+			err = g.Close()
+			require.ErrorIs(t, err, launcher.ErrLaunchFailed)
+			require.Equal(t, 1, strings.Count(err.Error(), "launch failed"), "%v", err)
+			require.NoError(t, g.Close())
+			_ = rt.Close() // may report what a faulted device does not free
+		})
+	}
+}
+
+func TestJoined(t *testing.T) {
+	fault := &launcher.FaultError{Kind: launcher.ErrLaunchFailed, Device: 1}
+	a, b := errors.New("a"), errors.New("b")
+	require.NoError(t, joined())
+	require.NoError(t, joined(nil, joined(nil)))
+	require.Equal(t, a, joined(nil, a, errors.New("a")))
+	err := joined(joined(fmt.Errorf("free: %w", fault), a), joined(fault, b), a)
+	require.EqualError(t, err, "free: "+fault.Error()+"\na\nb")
+	for _, want := range []error{launcher.ErrLaunchFailed, a, b} {
+		require.ErrorIs(t, err, want)
 	}
 }

@@ -137,13 +137,15 @@ func (r *Rank) enqueue(op *operation) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	g := r.g
-	if err := g.refusal(); err != nil {
+	p := g.party()
+	if err := p.refusal(); err != nil {
 		return err
 	}
-	if err := r.agree(op.call); err != nil {
+	if err := p.join(r, op.call); err != nil {
+		p.fail(err)
 		return err
 	}
-	if err := g.refusal(); err != nil { // stopped while this rank waited
+	if err := p.refusal(); err != nil { // stopped while this rank waited
 		return err
 	}
 	if op.call.count == 0 {
@@ -153,33 +155,13 @@ func (r *Rank) enqueue(op *operation) error {
 	if g.algorithm == OneshotPull {
 		err = r.enqueuePull(op)
 	} else {
-		err = r.enqueueGather(op)
+		err = r.enqueueGather(p, op)
 	}
 	if err != nil {
-		g.fail(err)
+		p.fail(err)
 		return err
 	}
-	return g.refusal()
-}
-
-// agree compares the call with the other ranks'. A difference fails the group, as some may have launched already;
-// in a capture of one-shot pull nothing has run, and only the capture fails.
-func (r *Rank) agree(c call) error {
-	g := r.g
-	if rec := g.recording.Load(); rec != nil {
-		err := rec.join(r.id, c)
-		if err != nil && g.algorithm != OneshotPull {
-			g.fail(err)
-		}
-		return err
-	}
-	seq := r.seq
-	r.seq++
-	err := g.agree.join(r.id, seq, c, g.cfg.Timeout, g.stop)
-	if err != nil {
-		g.fail(err)
-	}
-	return err
+	return p.refusal()
 }
 
 // Sync waits for the rank's queued work. It returns the wait's failure (a launcher.TimeoutError when ctx ended
@@ -257,5 +239,5 @@ func (r *Rank) release() error {
 	if r.stream != nil {
 		errs = append(errs, r.stream.Close())
 	}
-	return errors.Join(errs...)
+	return joined(errs...)
 }
