@@ -149,7 +149,7 @@ func (a *app) runFlags(c *cobra.Command) {
 	f.StringVar(&o.algo, "algo", "auto", "auto, "+strings.Join(algorithmNames(), ", "))
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the payloads and of the emulator's schedule")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Second, "longest wait for a rank, and for the result of a call")
-	f.StringVar(&o.probing, "probe", probeAuto, "auto, always or never: check first that peer access does what it claims; auto checks all but NVLink")
+	f.StringVar(&o.probing, "probe", probeAuto, "auto, always or never: check first that peer access does what it claims; auto remembers what it found of GPUs, and spares emulated NVLinks")
 	f.IntVar(&o.absent, "absent", 0, "demonstrate a fault: this rank never arrives")
 	f.SortFlags = false
 }

@@ -159,10 +159,10 @@ func (s *settings) measure(ctx context.Context, m *topo.Machine, child bool, o p
 	return found, err
 }
 
-// check probes, without numbers, the pairs of devices whose claims are to be doubted, or with all every pair. It is nil
-// when there is none. With cache, what was found earlier of real devices in the same state stands.
+// check probes, without numbers, each pair of real devices, and of emulated ones those whose claims are to be doubted, or
+// with all every pair. It is nil when there is none. With cache, what was found earlier of real devices in the same state stands.
 func (s *settings) check(ctx context.Context, m *topo.Machine, devices []int, all, cache bool) (*topo.Measurement, error) {
-	pairs := doubtful(m, devices, all)
+	pairs := doubtful(m, devices, all || !m.Emulated)
 	if len(pairs) == 0 {
 		return nil, nil
 	}
@@ -232,9 +232,9 @@ func (a *app) probeChild(c *cobra.Command) error {
 	return probe.Serve(c.Context(), rt.Driver(), os.Stdin, a.stdout)
 }
 
-// doubtful are the pairs of these devices whose claims are not to be believed unseen: peer access that is claimed over
-// anything but NVLink, or with all any that is claimed. Chipsets, firmware and virtual machines between PCIe devices break
-// it without the driver's notice.
+// doubtful are the pairs of these devices whose claims are not to be believed unseen: with all any peer access that is
+// claimed, otherwise what is claimed over anything but NVLink. Chipsets, firmware and virtual machines between PCIe
+// devices break it without the driver's notice.
 func doubtful(m *topo.Machine, devices []int, all bool) []probe.Pair {
 	list := []probe.Pair{}
 	seen := map[probe.Pair]bool{}

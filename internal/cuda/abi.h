@@ -153,6 +153,7 @@ enum {
 	F(cuLaunchKernelEx, (const CUlaunchConfig *, CUfunction, void **, void **)) \
 	F(cuStreamBeginCapture_v2, (CUstream, int)) \
 	F(cuStreamEndCapture, (CUstream, CUgraph *)) \
+	F(cuStreamIsCapturing, (CUstream, int *)) \
 	F(cuGraphInstantiateWithFlags, (CUgraphExec *, CUgraph, unsigned long long)) \
 	F(cuGraphLaunch, (CUgraphExec, CUstream)) \
 	F(cuGraphDestroy, (CUgraph)) \

@@ -168,7 +168,7 @@ func (d *driver) poison(dv *device, op string, e *gpu.Error) error {
 	if e.Detail != "" {
 		detail += ": " + e.Detail
 	}
-	f := &gpu.FaultError{Kind: e.Kind, Device: dv.ord, Detail: detail + "; the device's context is lost until the driver is closed, best in a new process"}
+	f := &gpu.FaultError{Kind: e.Kind, Device: dv.ord, Detail: detail + "; the device's context is lost, and those of other devices may be: go on in a new process"}
 	dv.fault.CompareAndSwap(nil, f)
 	return dv.fault.Load()
 }

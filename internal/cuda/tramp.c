@@ -123,10 +123,21 @@ int fl_copy(const fl_lib *l, CUcontext ctx, CUstream s, CUdeviceptr dst, CUdevic
 	WITH(l->cuMemcpyAsync(dst, src, n, s));
 }
 
+// A capture refuses cuMemcpyPeerAsync between two devices, and takes cuMemcpyAsync, which finds the devices by the
+// addresses. An answer of 0 is "not capturing" (CU_STREAM_CAPTURE_STATUS_NONE).
+static int copyPeer(const fl_lib *l, CUstream s, CUdeviceptr dst, CUcontext dstCtx, CUdeviceptr src, CUcontext srcCtx, size_t n) {
+	int capturing = 0;
+	if (l->cuStreamIsCapturing) {
+		int r = l->cuStreamIsCapturing(s, &capturing);
+		if (r) return r;
+	}
+	return capturing ? l->cuMemcpyAsync(dst, src, n, s) : l->cuMemcpyPeerAsync(dst, dstCtx, src, srcCtx, n, s);
+}
+
 int fl_copy_peer(const fl_lib *l, CUcontext ctx, CUstream s, CUdeviceptr dst, CUcontext dstCtx, CUdeviceptr src,
 	CUcontext srcCtx, size_t n) {
 	NEED(cuMemcpyPeerAsync);
-	WITH(l->cuMemcpyPeerAsync(dst, dstCtx, src, srcCtx, n, s));
+	WITH(copyPeer(l, s, dst, dstCtx, src, srcCtx, n));
 }
 
 // The driver stages pageable memory itself, and waits for the stream while it does. Polling first keeps that

@@ -58,8 +58,9 @@ func (e *Error) Error() string {
 // Unwrap gives the sentinel.
 func (e *Error) Unwrap() error { return e.Kind }
 
-// FaultError is a kernel's fault, located as well as the driver can. The emulator fills every
-// field; CUDA knows only the device and the kind.
+// FaultError is a kernel's fault, located as well as the driver can. The emulator fills every field, and its
+// other devices work on. CUDA knows only the device and the kind, and may lose the contexts of all devices of the
+// process.
 type FaultError struct {
 	Kind   error // ErrIllegalAddress, ErrMisaligned, ErrLaunchFailed or ErrDeadlock
 	Device int

@@ -111,7 +111,25 @@ func portType(config []byte) (t int, ok bool) {
 const rootPort = 4
 
 // bar is one line of a PCI device's "resource" file.
-type bar struct{ start, size uint64 }
+type bar struct {
+	start, size uint64
+	wide        bool // a 64-bit address, which takes the next region's place too
+}
+
+// bar1 is the region that NVIDIA calls BAR1: the one after the registers', which are 64 bits wide since Hopper.
+func bar1(bars []bar) (bar, error) {
+	at := 1
+	if len(bars) > 0 && bars[0].wide {
+		at = 2
+	}
+	if len(bars) <= at {
+		return bar{}, fmt.Errorf("%d regions, want at least %d", len(bars), at+1)
+	}
+	return bars[at], nil
+}
+
+// memory64 is IORESOURCE_MEM_64 of Linux's include/linux/ioport.h.
+const memory64 = 0x100000
 
 // parseResource reads the regions of a device. A region without an address has size 0.
 func parseResource(text string) ([]bar, error) {
@@ -128,7 +146,7 @@ func parseResource(text string) ([]bar, error) {
 				return nil, fmt.Errorf("line %d: %q is not a number", n+1, clean(f[i]))
 			}
 		}
-		b := bar{start: v[0]}
+		b := bar{start: v[0], wide: v[2]&memory64 != 0}
 		switch {
 		case v[1] < v[0]:
 			return nil, fmt.Errorf("line %d: the end lies before the start", n+1)

@@ -77,7 +77,18 @@ func TestPortType(t *testing.T) {
 func TestResource(t *testing.T) {
 	bars, err := parseResource("0x10 0x1f 0x200\n0x210000000000 0x211fffffffff 0x14220c\n0x0 0x0 0x0\n")
 	require.NoError(t, err)
-	require.Equal(t, []bar{{0x10, 16}, {0x210000000000, 128 << 30}, {}}, bars)
+	require.Equal(t, []bar{{0x10, 16, false}, {0x210000000000, 128 << 30, true}, {}}, bars)
+	one, err := bar1(bars)
+	require.NoError(t, err)
+	require.Equal(t, bars[1], one)
+	// Hopper: registers at a 64-bit address, and BAR1 in the third region.
+	bars, err = parseResource("0x23000000000 0x23000ffffff 0x14220c\n0x0 0x0 0x0\n0x20000000000 0x23fffffffff 0x14220c\n")
+	require.NoError(t, err)
+	one, err = bar1(bars)
+	require.NoError(t, err)
+	require.Equal(t, uint64(0x20000000000), one.start)
+	_, err = bar1(bars[:2])
+	require.EqualError(t, err, "2 regions, want at least 3")
 	for text, want := range map[string]string{
 		"": "line 1: 0 fields", "0x1 0x2": "line 1: 2 fields", "0 0 0\nx 0 0": `line 2: "x" is not a number`,
 		"0x2 0x1 0x0": "line 1: the end lies before the start", "-1 2 3": "not a number",

@@ -199,17 +199,22 @@ func checkBAR1(h *host, f *Finding) {
 		if err == nil {
 			bars, err = parseResource(text)
 		}
-		if err == nil && len(bars) < 2 {
-			err = fmt.Errorf("%d regions, want at least 2", len(bars))
+		var window bar
+		if err == nil {
+			window, err = bar1(bars)
 		}
 		if err != nil {
 			f.see("/"+file, "%s", reason(err))
 			unread = append(unread, d.addr)
 			continue
 		}
-		size := bars[1].size
+		size := window.size
 		said := "BAR1 " + bytesText(size)
 		dev := h.device(d.addr)
+		if size == 0 && dev != nil && dev.BAR1 != 0 { // NVML has asked the card itself
+			size = dev.BAR1
+			said = "no BAR1, but NVML says " + bytesText(size)
+		}
 		if dev != nil {
 			said += " for " + bytesText(dev.TotalMem) + " of memory"
 		}

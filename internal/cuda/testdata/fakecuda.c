@@ -242,6 +242,7 @@ R cuMemcpyPeerAsync(P d, H dc, P f, H fc, size_t n, H s) {
 	WORK;
 	alloc_t *ad = find(d), *af = find(f);
 	if (!ad || !af || ((ctx_t *)dc)->dev != ad->dev || ((ctx_t *)fc)->dev != af->dev) OUT(1);
+	if (o->cap && dc != fc) { o->broken = 1; OUT(900); }
 	memmove((void *)(uintptr_t)d, (void *)(uintptr_t)f, n);
 	OUT(0);
 }
@@ -448,6 +449,11 @@ R cuStreamBeginCapture_v2(H s, int mode) {
 	o->cap = calloc(1, sizeof *o->cap);
 	o->cap->dev = c->dev;
 	o->unjoined = o->broken = 0;
+	OUT(0);
+}
+R cuStreamIsCapturing(H s, int *status) {
+	WORK;
+	*status = o->cap ? 1 + o->broken : 0;
 	OUT(0);
 }
 R cuStreamEndCapture(H s, H *g) {

@@ -89,8 +89,23 @@ func testGraphForkJoin(c *ctx) {
 	c.wait(0, b)
 }
 
+// testGraphAcrossDevices captures copies between devices, which need no peer access in a graph either.
 func testGraphAcrossDevices(c *ctx) {
 	other := c.second()
+	c.graphAcross(other)
+	for _, p := range [2][2]int{{0, other}, {other, 0}} {
+		info, err := c.d.P2P(p[0], p[1])
+		c.NoError(err)
+		if !info.Access {
+			return
+		}
+		c.NoError(c.d.EnablePeerAccess(p[0], p[1]))
+		c.t.Cleanup(func() { c.NoError(c.d.DisablePeerAccess(p[0], p[1])) })
+	}
+	c.graphAcross(other)
+}
+
+func (c *ctx) graphAcross(other int) {
 	const n = 100
 	a, b := c.stream(0), c.stream(other)
 	p, q := c.alloc(0, 4*n), c.alloc(other, 4*n)
