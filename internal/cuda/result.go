@@ -65,7 +65,7 @@ var results = map[int]result{
 	701:                   {"CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", gpu.ErrInvalidValue, false, "the block needs more registers, threads or shared memory than the device has"},
 	702:                   {"CUDA_ERROR_LAUNCH_TIMEOUT", gpu.ErrLaunchFailed, true, "the kernel ran beyond the display watchdog"},
 	resPeerAlreadyEnabled: {"CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED", gpu.ErrPeerAccess, false, ""},
-	resPeerNotEnabled:     {"CUDA_ERROR_PEER_ACCESS_NOT_ENABLED", gpu.ErrPeerAccess, false, "call EnablePeerAccess first"},
+	resPeerNotEnabled:     {"CUDA_ERROR_PEER_ACCESS_NOT_ENABLED", gpu.ErrPeerAccess, false, "call Runtime.EnablePeer first"},
 	709:                   {"CUDA_ERROR_CONTEXT_IS_DESTROYED", gpu.ErrLaunchFailed, true, "the primary context was reset by another CUDA user of this process"},
 	710:                   {"CUDA_ERROR_ASSERT", gpu.ErrLaunchFailed, true, "a device-side assert failed"},
 	711:                   {"CUDA_ERROR_TOO_MANY_PEERS", gpu.ErrPeerAccess, false, "the device has no room for another peer: disable one"},

@@ -5,78 +5,59 @@ import (
 )
 
 func (d *driver) Memset(dev int, h gpu.Stream, p gpu.Ptr, value byte, n uint64) error {
-	const op = "Memset"
-	d.lock()
-	defer d.mu.Unlock()
-	s, err := d.stream(op, dev, h)
-	if err != nil {
-		return err
-	}
-	if n == 0 {
-		return nil
-	}
-	if err := d.reachable(op, s.dev, p, n); err != nil {
-		return err
-	}
-	o := d.newOp(opMemset, s.dev)
-	o.dst, o.n, o.value = p, n, value
-	return d.submit(op, s, o)
+	const name = "Memset"
+	return d.transfer(name, dev, h, op{kind: opMemset, dst: p, n: n, value: value}, func(v *device) error {
+		return d.reachable(name, v, p, n)
+	})
 }
 
 func (d *driver) Copy(dev int, h gpu.Stream, dst, src gpu.Ptr, n uint64) error {
-	const op = "Copy"
-	d.lock()
-	defer d.mu.Unlock()
-	s, err := d.stream(op, dev, h)
-	if err != nil {
-		return err
-	}
-	if n == 0 {
-		return nil
-	}
-	if err := d.reachable(op, s.dev, dst, n); err != nil {
-		return err
-	}
-	if err := d.reachable(op, s.dev, src, n); err != nil {
-		return err
-	}
-	o := d.newOp(opCopy, s.dev)
-	o.dst, o.src, o.n = dst, src, n
-	return d.submit(op, s, o)
+	const name = "Copy"
+	return d.transfer(name, dev, h, op{kind: opCopy, dst: dst, src: src, n: n}, func(v *device) error {
+		if err := d.reachable(name, v, dst, n); err != nil {
+			return err
+		}
+		return d.reachable(name, v, src, n)
+	})
 }
 
 func (d *driver) CopyPeer(dev int, h gpu.Stream, dst gpu.Ptr, dstDev int, src gpu.Ptr, srcDev int, n uint64) error {
-	const op = "CopyPeer"
+	const name = "CopyPeer"
+	return d.transfer(name, dev, h, op{kind: opCopy, dst: dst, src: src, n: n, peer: true}, func(*device) error {
+		if err := d.belongs(name, dev, dst, dstDev, n); err != nil {
+			return err
+		}
+		return d.belongs(name, dev, src, srcDev, n)
+	})
+}
+
+// transfer queues work, which the copy engine does, once check has let it pass. Nothing is queued for no bytes.
+func (d *driver) transfer(name string, dev int, h gpu.Stream, work op, check func(v *device) error) error {
 	d.lock()
 	defer d.mu.Unlock()
-	s, err := d.stream(op, dev, h)
+	s, err := d.stream(name, dev, h)
 	if err != nil {
 		return err
 	}
-	for _, end := range []struct {
-		p   gpu.Ptr
-		dev int
-	}{{dst, dstDev}, {src, srcDev}} {
-		if _, err := d.healthy(op, end.dev); err != nil {
-			return err
-		}
-		if n == 0 {
-			continue
-		}
-		a, err := d.whole(op, dev, end.p, n)
-		if err != nil {
-			return err
-		}
-		if a.owner != end.dev {
-			return fail(op, dev, gpu.ErrInvalidValue, "%#x belongs to a %v, not to device %d", uint64(end.p), a, end.dev)
-		}
+	if err := check(s.dev); err != nil || work.n == 0 {
+		return err
 	}
-	if n == 0 {
-		return nil
+	work.dev = s.dev
+	o := d.newOp(work.kind, s.dev)
+	work.copyInto(o)
+	return d.submit(name, s, o)
+}
+
+// belongs refuses an end of a peer copy that is not memory of a working device owner.
+func (d *driver) belongs(op string, dev int, p gpu.Ptr, owner int, n uint64) error {
+	if _, err := d.healthy(op, owner); err != nil || n == 0 {
+		return err
 	}
-	o := d.newOp(opCopy, s.dev)
-	o.dst, o.src, o.n, o.peer = dst, src, n, true
-	return d.submit(op, s, o)
+	a, err := d.whole(op, dev, p, n)
+	if err == nil && a.owner != owner {
+		err = fail(op, dev, gpu.ErrInvalidValue, "%#x belongs to a %v, not to device %d", uint64(p), a, owner)
+	}
+	return err
 }
 
 // whole finds the live area that holds all of [p, p+n).
@@ -88,14 +69,17 @@ func (d *driver) whole(op string, dev int, p gpu.Ptr, n uint64) (*area, error) {
 	return a, nil
 }
 
-// reachable is whole, for memory that the device itself must reach.
+// reachable is whole, for memory that the device itself must reach. No bytes are reached anywhere.
 func (d *driver) reachable(op string, dev *device, p gpu.Ptr, n uint64) error {
+	if n == 0 {
+		return nil
+	}
 	a, err := d.whole(op, dev.ordinal, p, n)
 	if err != nil || a.owner == hostOwner || a.owner == dev.ordinal {
 		return err
 	}
 	if err := dev.view.reach(a.owner, a); err != nil {
-		return fail(op, dev.ordinal, gpu.ErrPeerAccess, "%v; or use CopyPeer, which needs none", err)
+		return fail(op, dev.ordinal, gpu.ErrPeerAccess, "%v; or use Stream.Copy, which needs none", err)
 	}
 	return nil
 }

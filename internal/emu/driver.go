@@ -143,7 +143,7 @@ func (d *driver) EnablePeerAccess(dev, peer int) error {
 		return v.fault
 	}
 	if !v.links[peer].Claim.Access {
-		return fail(op, dev, gpu.ErrPeerAccess, "the machine %q has no P2P from device %d to device %d; copy with CopyPeer, which needs none", d.machine.Name, dev, peer)
+		return fail(op, dev, gpu.ErrPeerAccess, "the machine %q has no P2P from device %d to device %d; copy with Stream.Copy, which needs none", d.machine.Name, dev, peer)
 	}
 	v.peers[peer] = true
 	return nil

@@ -36,7 +36,7 @@ func TestFaultTexts(t *testing.T) {
 		"over the end":     {addr: func(b *bench) gpu.Ptr { return b.alloc(0, 66) + 64 }, detail: "runs 2 bytes past the end of a 66-byte allocation of device 0"},
 		"before":           {addr: func(b *bench) gpu.Ptr { return b.alloc(0, 64) - 4 }, detail: "4 bytes before a 64-byte allocation of device 0"},
 		"peer": {addr: func(b *bench) gpu.Ptr { return b.alloc(1, 64) },
-			detail: "device 0 has no peer access to device 1 (64-byte allocation of device 1); call EnablePeerAccess(0, 1)"},
+			detail: "device 0 has no peer access to device 1 (64-byte allocation of device 1); call Runtime.EnablePeer(0, 1)"},
 		"peer that cannot be": {machine: "no-p2p", addr: func(b *bench) gpu.Ptr { return b.alloc(1, 64) },
 			detail: "device 0 has no peer access to device 1 (64-byte allocation of device 1), and this machine (no-p2p) can't give it"},
 		"store": {entry: "store", addr: func(b *bench) gpu.Ptr { return b.freed(0, 64) }, detail: "freed 64-byte allocation of device 0"},
@@ -116,7 +116,7 @@ func TestCopyFaults(t *testing.T) {
 	s, p, q := b.stream(0), b.alloc(0, 64), b.alloc(1, 64)
 	err := b.d.Copy(0, s, p, q, 64)
 	b.ErrorIs(err, gpu.ErrPeerAccess)
-	b.ErrorContains(err, "CopyPeer")
+	b.ErrorContains(err, "Stream.Copy")
 	b.NoError(b.d.EnablePeerAccess(0, 1))
 	b.NoError(b.d.Copy(0, s, p, q, 64))
 	b.wait(0, s)

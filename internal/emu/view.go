@@ -49,7 +49,7 @@ func (v *view) reach(peer int, a *area) error {
 	case !v.dev.links[peer].Claim.Access:
 		return fmt.Errorf("device %d has no peer access to device %d (%v), and this machine (%s) can't give it", from, peer, a, v.d.machine.Name)
 	case !v.dev.peers[peer]:
-		return fmt.Errorf("device %d has no peer access to device %d (%v); call EnablePeerAccess(%d, %d)", from, peer, a, from, peer)
+		return fmt.Errorf("device %d has no peer access to device %d (%v); call Runtime.EnablePeer(%d, %d)", from, peer, a, from, peer)
 	}
 	return nil
 }
