@@ -40,16 +40,16 @@ lint: ## gofmt, vet, staticcheck, go.mod tidy
 	$(GO) tool staticcheck ./...
 	$(GO) mod tidy -diff
 
-ptx: ## rebuild the committed PTX from the CUDA sources (needs clang-19)
-	$(GO) run ./kernels/mkptx
+ptx: ## rebuild the committed PTX from the CUDA sources (CLANG, clang-19)
+	$(GO) run ./kernels/mkptx -clang '$(CLANG)'
 
 ptx-check: ## rebuild the PTX and compare it with what is committed
-	$(GO) run ./kernels/mkptx -check
+	$(GO) run ./kernels/mkptx -check -clang '$(CLANG)'
 
 check: lint build ## lint, build with and without cgo, test, compare the PTX
 	CGO_ENABLED=0 $(GO) build ./...
 	$(GO) test $(TESTFLAGS) ./...
-	@if command -v $(CLANG) >/dev/null; then $(MAKE) --no-print-directory ptx-check; \
+	@if command -v '$(CLANG)' >/dev/null; then $(MAKE) --no-print-directory ptx-check; \
 	else echo "NOT DONE: comparing the PTX with its sources, $(CLANG) is absent (apt-get install $(CLANG))"; fi
 
 # Fuzz targets are found in the sources, because one go test run can fuzz only one of them.

@@ -16,7 +16,7 @@ import (
 	"github.com/fenceline/fenceline/launcher"
 )
 
-// TestRandomCalls makes FENCELINE_CALLS calls (a few hundred when it is not set) of random size, dtype,
+// TestRandomCalls makes TEST_CALLS calls (a few hundred when it is not set) of random size, dtype,
 // alignment, payload and kind, queued in batches, and compares every bit of every rank's output, and the
 // guards between the outputs, with the reference.
 func TestRandomCalls(t *testing.T) {
@@ -25,9 +25,9 @@ func TestRandomCalls(t *testing.T) {
 	if !rt.Info().Emulated {
 		calls, most = 20_000, 1<<16
 	}
-	if s := os.Getenv("FENCELINE_CALLS"); s != "" {
+	if s := os.Getenv("TEST_CALLS"); s != "" {
 		n, err := strconv.Atoi(s)
-		require.NoError(t, err, "FENCELINE_CALLS")
+		require.NoError(t, err, "TEST_CALLS")
 		calls = n
 	}
 	for _, world := range []int{4, 8} {

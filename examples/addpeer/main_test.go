@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,6 +35,25 @@ func TestAddPeer(t *testing.T) {
 			require.Equal(t, "ok", lines[1])
 		})
 	}
+}
+
+// The same on this machine's GPUs. Without one the test is skipped, and fails where REQUIRE_GPU=1 says that there must be one.
+func TestAddPeerOnGPU(t *testing.T) {
+	rt, err := launcher.Open(launcher.Config{Backend: launcher.CUDA})
+	if errors.Is(err, launcher.ErrNoDriver) || errors.Is(err, launcher.ErrNotSupported) {
+		if os.Getenv("REQUIRE_GPU") == "1" {
+			t.Fatal(err)
+		}
+		t.Skipf("no GPU here: %v", err)
+	}
+	require.NoError(t, err)
+	require.NoError(t, rt.Close())
+	var out bytes.Buffer
+	run(&out, launcher.Config{}) // as main does
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	require.Len(t, lines, 2)
+	require.Contains(t, lines[0], "backend cuda (CUDA driver and devices found): device 0 reads device")
+	require.Equal(t, "ok", lines[1])
 }
 
 // TestPTXIsCurrent rebuilds the committed PTX, where the compiler that made it is installed.
