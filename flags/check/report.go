@@ -1,0 +1,133 @@
+package check
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Kind is what is wrong.
+type Kind string
+
+const (
+	Race      Kind = "race"           // two accesses that nothing orders, and that do not synchronise by themselves
+	MixedSize Kind = "mixed size"     // a race between accesses that overlap in part: the model promises nothing any more
+	Torn      Kind = "lost atomicity" // an atomic whose scope does not include its rival
+	Stale     Kind = "wrong result"   // the final assertion failed
+	Stuck     Kind = "deadlock"       // threads wait for ever
+	Faulted   Kind = "fault"          // a bad address, a trap
+	ReadOnly  Kind = "ld.global.nc"   // memory that is written during the kernel is read as if it were constant
+	Uneven    Kind = "barrier"        // a barrier that not all of its threads reach
+	Endless   Kind = "endless"        // the step limit was reached
+)
+
+// Access is one operation of one thread, for a report.
+type Access struct {
+	Task       string // name of the launch
+	Device     int
+	Block      [3]uint32
+	Thread     [3]uint32
+	Text       string // the PTX instruction
+	File       string
+	Line       int    // of the PTX
+	Source     string // the CUDA source and its line, where known
+	SourceLine int
+	Buffer     string // what was accessed
+	Offset     int    // bytes in Buffer
+	Size       int    // bytes
+	Value      uint64
+	Write      bool
+	Strong     bool
+	Scope      string // "cta", "gpu", "sys"; "" when weak
+}
+
+func (a *Access) String() string {
+	var b strings.Builder
+	if a.Device == Host {
+		b.WriteString("host")
+	} else {
+		fmt.Fprintf(&b, "device %d %s block (%d,%d,%d) thread (%d,%d,%d)", a.Device, a.Task,
+			a.Block[0], a.Block[1], a.Block[2], a.Thread[0], a.Thread[1], a.Thread[2])
+	}
+	if a.Line > 0 {
+		fmt.Fprintf(&b, " %s:%d `%s`", a.File, a.Line, a.Text)
+	}
+	if a.SourceLine > 0 {
+		fmt.Fprintf(&b, " (%s:%d)", a.Source, a.SourceLine)
+	}
+	if a.Buffer != "" {
+		fmt.Fprintf(&b, " %s+%d", a.Buffer, a.Offset)
+	}
+	return b.String()
+}
+
+// Finding is one thing that is wrong, and one execution that shows it.
+type Finding struct {
+	Kind    Kind
+	A, B    *Access  // the two accesses, in the order of the execution; B alone for findings with one
+	Message string   // what is wrong, in a sentence
+	Missing string   // the order that is missing between A and B
+	Waiting []Access // Stuck: where each thread waits
+	History []Access // the strong operations that led here, the latest last
+	Fix     string   // the strengthened instruction that makes it go away, found by trying; "" if none was found
+	Token   string   // replays the execution
+}
+
+func (f *Finding) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s", f.Kind, f.Message)
+	if f.A != nil {
+		fmt.Fprintf(&b, "\n  first:  %v", f.A)
+	}
+	if f.B != nil {
+		fmt.Fprintf(&b, "\n  second: %v", f.B)
+	}
+	if f.Missing != "" {
+		fmt.Fprintf(&b, "\n  missing: %s", f.Missing)
+	}
+	for i := range f.Waiting {
+		fmt.Fprintf(&b, "\n  waits: %v", &f.Waiting[i])
+	}
+	if f.Fix != "" {
+		fmt.Fprintf(&b, "\n  goes away with: %s", f.Fix)
+	}
+	for i := range f.History {
+		fmt.Fprintf(&b, "\n  %3d. %v = %#x", i+1, &f.History[i], f.History[i].Value)
+	}
+	if f.Token != "" {
+		fmt.Fprintf(&b, "\n  replay: %s", f.Token)
+	}
+	return b.String()
+}
+
+// Result is what a search found.
+type Result struct {
+	Findings   []Finding
+	Executions uint64
+	Operations uint64            // memory operations that were checked
+	Exhaustive bool              // every execution of this program was covered, up to equivalence
+	Why        string            // why not, when not
+	Evictions  uint64            // writes forgotten because a location's history was full
+	Outcomes   map[string]uint64 // executions by what Program.Observe saw: "1 0"
+}
+
+// Strategy is how executions are chosen.
+type Strategy int
+
+const (
+	Random     Strategy = iota // each choice at random, with a bias
+	PCT                        // random priorities that change at a few points
+	Exhaustive                 // all, each class of equivalent ones once
+)
+
+// Options of a search. The zero value is a random one of 1000 executions.
+type Options struct {
+	Strategy   Strategy
+	Seed       uint64
+	Executions uint64 // at most; 0: 1000 at random, 1,000,000 when exhaustive
+	Steps      uint64 // operations that one execution may take; 0: ten million
+	MaxWrites  int    // writes remembered of one location; 0: 64
+	Findings   int    // stop after so many different ones; 0: one
+	Replay     string // run this token's execution alone
+	Progress   func(executions uint64)
+	NoFix      bool // do not look for Finding.Fix
+}
