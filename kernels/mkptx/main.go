@@ -1,4 +1,5 @@
-// Command mkptx builds kernels/ptx from kernels/*.cu with clang, and writes the manifest.
+// Command mkptx builds kernels/ptx from kernels/*.cu with clang: the PTX, the map of its lines to those of the sources, and
+// the manifest.
 //
 //	go run ./kernels/mkptx          rebuild
 //	go run ./kernels/mkptx -check   rebuild elsewhere and compare; exit 1 on any difference
@@ -16,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/fenceline/fenceline/internal/ptx"
@@ -88,6 +90,9 @@ func build(dir, clang string) (map[string][]byte, error) {
 				return nil, err
 			}
 			files[mod.File] = text
+			if files[kernels.LinesFile(mod.File)], err = lines(dir, clang, filepath.Base(src), t.sm, t.ptx, text); err != nil {
+				return nil, err
+			}
 			m.Modules = append(m.Modules, mod)
 		}
 	}
@@ -99,9 +104,10 @@ func build(dir, clang string) (map[string][]byte, error) {
 	return files, nil
 }
 
-func compile(dir, clang, src string, sm, ptxVersion int) (text []byte, own []string, err error) {
+// compile also returns the flags of the target; extra are flags of this compilation alone.
+func compile(dir, clang, src string, sm, ptxVersion int, extra ...string) (text []byte, own []string, err error) {
 	own = []string{fmt.Sprintf("--cuda-gpu-arch=sm_%d", sm), "-Xclang", "-target-feature", "-Xclang", fmt.Sprintf("+ptx%d", ptxVersion)}
-	cmd := exec.Command(clang, append(append(append([]string{}, flags...), own...), src, "-o", "-")...)
+	cmd := exec.Command(clang, slices.Concat(flags, own, extra, []string{src, "-o", "-"})...)
 	cmd.Dir = dir
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -176,11 +182,15 @@ func manifestCompiler(built map[string][]byte) string {
 }
 
 func write(out string, built map[string][]byte) error {
-	old, err := filepath.Glob(filepath.Join(out, "*.ptx"))
+	texts, err := filepath.Glob(filepath.Join(out, "*.ptx"))
 	if err != nil {
 		return err
 	}
-	for _, f := range old {
+	maps, err := filepath.Glob(filepath.Join(out, "*.lines"))
+	if err != nil {
+		return err
+	}
+	for _, f := range append(texts, maps...) {
 		if _, ok := built[filepath.Base(f)]; !ok {
 			if err := os.Remove(f); err != nil {
 				return err
