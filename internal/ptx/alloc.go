@@ -22,6 +22,10 @@ type interval struct {
 // code holds for every lane, since operations write active lanes only. A destination never shares
 // with a source of the same operation, so vectors may be written while they are being read.
 func allocate(b *builder) {
+	if b.keep {
+		place(b, func(r int32, _ kind) int32 { return r }, b.n)
+		return
+	}
 	offset := [4]int32{}
 	total := int32(0)
 	for k := range b.n {
@@ -50,12 +54,17 @@ func allocate(b *builder) {
 		}
 	}
 	n := assign(live)
+	place(b, func(r int32, k kind) int32 { return live[number(r, k)].reg }, n)
+}
+
+// place puts physical registers in place of virtual ones, n of each kind, and constants behind them.
+func place(b *builder, physical func(r int32, k kind) int32, n [4]int32) {
 	for i := range b.ops {
 		b.ops[i].each(func(r *int32, k kind, _ bool) {
 			if *r >= constBase {
 				*r = n[k] + *r - constBase
 			} else {
-				*r = live[number(*r, k)].reg
+				*r = physical(*r, k)
 			}
 		})
 	}

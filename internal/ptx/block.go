@@ -47,15 +47,15 @@ func NewBlock(l *Launch, id [3]uint32) (*Block, error) {
 		return nil, err
 	}
 	k := l.Kernel
+	if l.Memory == nil {
+		return nil, fmt.Errorf("launch %s: no memory", k.Sig.Name)
+	}
 	for i := range id {
 		if id[i] >= l.Grid[i] {
 			return nil, fmt.Errorf("block (%d,%d,%d) is outside the grid (%d,%d,%d)", id[0], id[1], id[2], l.Grid[0], l.Grid[1], l.Grid[2])
 		}
 	}
-	b := &Block{launch: l, k: k, id: id, dyn: k.StaticShared}
-	if k.dynamic {
-		b.dyn = alignUp(k.StaticShared, 16)
-	}
+	b := &Block{launch: l, k: k, id: id, dyn: k.dynamicAt()}
 	if l.SM != nil {
 		b.sm = l.SM(id)
 	}
@@ -104,8 +104,6 @@ func (l *Launch) validate() error {
 		return fmt.Errorf("launch %s: %d bytes of parameters, needs %d", k.Sig.Name, len(l.Params), k.Sig.ParamBytes)
 	case len(l.Globals) < k.globals:
 		return fmt.Errorf("launch %s: %d addresses of module variables, needs %d", k.Sig.Name, len(l.Globals), k.globals)
-	case l.Memory == nil:
-		return fmt.Errorf("launch %s: no memory", k.Sig.Name)
 	case l.Shared < 0 || l.Shared > maxShared:
 		return fmt.Errorf("launch %s: %d bytes of dynamic shared memory", k.Sig.Name, l.Shared)
 	}
@@ -147,24 +145,14 @@ func zeroed[T any](s []T, n int) []T {
 // fillConstants writes the kernel's constants behind the warp's registers.
 func (b *Block) fillConstants(w *warp) {
 	k := b.k
-	value := func(c constant) uint64 {
-		v := c.val
-		if c.global >= 0 {
-			v += b.launch.Globals[c.global]
-		}
-		if c.dyn {
-			v += uint64(b.dyn)
-		}
-		return v
-	}
 	for i, c := range k.consts[k32] {
-		v := uint32(value(c))
+		v := uint32(b.launch.constant(c))
 		for lane := range 32 {
 			w.r32[int(k.n[k32])+i][lane] = v
 		}
 	}
 	for i, c := range k.consts[k64] {
-		v := value(c)
+		v := b.launch.constant(c)
 		for lane := range 32 {
 			w.r64[int(k.n[k64])+i][lane] = v
 		}
@@ -174,12 +162,26 @@ func (b *Block) fillConstants(w *warp) {
 	}
 }
 
+// constant is the value of one of the kernel's constants in this launch.
+func (l *Launch) constant(c constant) uint64 {
+	v := c.val
+	if c.global >= 0 {
+		v += l.Globals[c.global]
+	}
+	if c.dyn {
+		v += uint64(l.Kernel.dynamicAt())
+	}
+	return v
+}
+
 // Counts is the number of warp instructions issued so far, and of active threads summed over them.
 func (b *Block) Counts() (warpInsts, threadInsts uint64) { return b.steps, b.threads }
 
-func (b *Block) now() uint64 {
-	if b.launch.Clock != nil {
-		return b.launch.Clock()
+func (b *Block) now() uint64 { return b.launch.now() }
+
+func (l *Launch) now() uint64 {
+	if l.Clock != nil {
+		return l.Clock()
 	}
 	return uint64(time.Now().UnixNano())
 }

@@ -28,8 +28,12 @@ func (w *warp) special(o *op, mask uint32) {
 
 // varying is a register that differs from lane to lane.
 func (w *warp) varying(sub uint8, lane uint32) uint32 {
-	shape := &w.b.launch.Block
-	n := uint32(w.id)*32 + lane
+	return w.b.launch.varying(sub, uint32(w.id)*32+lane)
+}
+
+// varying is a register of the thread with linear number n that differs from lane to lane.
+func (l *Launch) varying(sub uint8, n uint32) uint32 {
+	shape, lane := &l.Block, n%32
 	switch sub {
 	case srTidX:
 		if shape[1] == 1 && shape[2] == 1 {
@@ -57,39 +61,53 @@ func (w *warp) varying(sub uint8, lane uint32) uint32 {
 // uniform is a register that is the same for the whole warp.
 func (w *warp) uniform(sub uint8) (uint64, bool) {
 	b := w.b
-	l := b.launch
+	return b.launch.uniform(sub, site{id: b.id, sm: b.sm, warp: w.id, warps: len(b.warps), shared: len(b.shared), steps: b.steps})
+}
+
+// site is a warp's place, and how far it has come.
+type site struct {
+	id     [3]uint32
+	sm     uint32
+	warp   int
+	warps  int
+	shared int
+	steps  uint64
+}
+
+// uniform is a register that is the same for the whole warp.
+func (l *Launch) uniform(sub uint8, s site) (uint64, bool) {
 	var v uint64
 	switch sub {
 	case srNtidX, srNtidY, srNtidZ:
 		v = uint64(l.Block[sub-srNtidX])
 	case srCtaidX, srCtaidY, srCtaidZ:
-		v = uint64(b.id[sub-srCtaidX])
+		v = uint64(s.id[sub-srCtaidX])
 	case srNctaidX, srNctaidY, srNctaidZ:
 		v = uint64(l.Grid[sub-srNctaidX])
 	case srWarpid:
-		v = uint64(w.id)
+		v = uint64(s.warp)
 	case srNwarpid:
-		v = uint64(len(b.warps))
+		v = uint64(s.warps)
 	case srSmid:
-		v = uint64(b.sm)
+		v = uint64(s.sm)
 	case srNsmid:
-		v = uint64(max(l.SMs, b.sm+1))
+		v = uint64(max(l.SMs, s.sm+1))
 	case srClock:
-		v = b.steps & 0xffffffff
+		v = s.steps & 0xffffffff
 	case srClockHi:
-		v = b.steps >> 32
+		v = s.steps >> 32
 	case srClock64:
-		v = b.steps
+		v = s.steps
 	case srGlobaltimer:
-		v = b.now()
+		v = l.now()
 	case srGlobaltimerLo:
-		v = b.now() & 0xffffffff
+		v = l.now() & 0xffffffff
 	case srGlobaltimerHi:
-		v = b.now() >> 32
+		v = l.now() >> 32
 	case srDynamicShared:
 		v = uint64(l.Shared)
 	case srTotalShared:
-		v = uint64(len(b.shared))
+		v = uint64(s.shared)
 	case srGridid, srZero:
 	case srOne:
 		v = 1

@@ -6,10 +6,10 @@ import (
 )
 
 // lowerFile turns a parsed file into a Module.
-func lowerFile(f *file, name, src string) (m *Module, err error) {
+func lowerFile(f *file, name, src string, keep bool) (m *Module, err error) {
 	defer catch(&err)
 	m = &Module{Info: f.info, kernels: map[string]*Kernel{}}
-	lo := &lowering{name: name, text: src, file: f, funcs: map[string]*function{}, root: newScope(nil)}
+	lo := &lowering{name: name, text: src, file: f, keep: keep, funcs: map[string]*function{}, root: newScope(nil)}
 	for _, v := range f.vars {
 		lo.moduleVar(m, v)
 	}
@@ -40,7 +40,8 @@ type lowering struct {
 	funcs  map[string]*function
 	used   map[string]bool
 	root   *scope
-	shared int // bytes of module-scope .shared variables, which have one place in every kernel
+	keep   bool // every register has its own place, for ParseObserved
+	shared int  // bytes of module-scope .shared variables, which have one place in every kernel
 }
 
 type symKind uint8
@@ -200,6 +201,9 @@ func (b *builder) finish() {
 	b.k.tables = b.tables
 	b.k.Local = alignUp(b.locals, 8)
 	b.k.dynamic = b.dyn
+	if b.keep {
+		b.k.names = b.scope
+	}
 	vectors := 0
 	for k := range b.k.n {
 		vectors += int(b.k.n[k]) + len(b.consts[k])

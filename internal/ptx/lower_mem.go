@@ -180,7 +180,7 @@ func lowerLd(b *builder) {
 	o := op{code: opLoad}
 	b.order(&o, "weak", "volatile", "relaxed", "acquire")
 	o.space = b.stateSpace(spGlobal, spShared, spLocal, spConst, spParam)
-	if b.has("nc") && (o.space != spGlobal || o.sem != semWeak) {
+	if o.nc = b.has("nc"); o.nc && (o.space != spGlobal || o.sem != semWeak) {
 		b.fail("`.nc` needs a weak .global load")
 	}
 	if o.sem != semWeak && (o.space == spParam || o.space == spConst || o.space == spLocal && o.sem != semVolatile) {
@@ -190,10 +190,10 @@ func lowerLd(b *builder) {
 	b.load(&o, t)
 }
 
-// lowerLdu is a load that promises uniformity.
+// lowerLdu is a load that promises uniformity, from memory that nobody writes meanwhile.
 func lowerLdu(b *builder) {
 	t := b.typ(memTypes...)
-	o := op{code: opLoad}
+	o := op{code: opLoad, nc: true}
 	o.space = b.stateSpace(spGlobal)
 	b.load(&o, t)
 }
@@ -215,7 +215,7 @@ func (b *builder) load(o *op, t typ) {
 		}
 		o.code = opLoadParam
 	}
-	if o.kv != kNone {
+	if o.kv != kNone || b.keep {
 		b.emit(*o)
 	}
 }
@@ -308,14 +308,14 @@ func lowerDiscard(b *builder) {
 }
 
 func lowerMembar(b *builder) {
-	b.needMod("cta", "gl", "sys")
+	scope := map[string]uint8{"cta": scopeCTA, "gl": scopeGPU, "sys": scopeSys}[b.needMod("cta", "gl", "sys")]
 	b.nargs(0)
-	b.emit(op{code: opNop, sem: semSC})
+	b.emit(op{code: opNop, sub: nopFence, sem: semSC, scope: scope})
 }
 
 func lowerFence(b *builder) {
 	b.require(70, 60, "fence")
-	o := op{code: opNop, sem: semAcqRel}
+	o := op{code: opNop, sub: nopFence, sem: semAcqRel}
 	if b.take("sc", "acq_rel") == "sc" {
 		o.sem = semSC
 	}

@@ -214,8 +214,11 @@ func lowerNanosleep(b *builder) {
 
 // lowerGriddep: launches are fully ordered here, so there is nothing to wait for or to release.
 func lowerGriddep(b *builder) {
-	b.needMod("wait", "launch_dependents")
+	sub := nopGridLaunch
+	if b.needMod("wait", "launch_dependents") == "wait" {
+		sub = nopGridWait
+	}
 	b.require(90, 78, "griddepcontrol")
 	b.nargs(0)
-	b.emit(op{code: opNop})
+	b.emit(op{code: opNop, sub: sub})
 }

@@ -32,6 +32,18 @@ type Kernel struct {
 	n       [4]int32      // physical registers of each kind, constants behind them
 	consts  [4][]constant // by kind
 	pool    sync.Pool     // *arena
+	names   *scope        // of registers, where ParseObserved kept them
+
+	threaded sync.Once // makes program, for threads
+	program  *program
+}
+
+// dynamicAt is where dynamic shared memory starts.
+func (k *Kernel) dynamicAt() int {
+	if k.dynamic {
+		return alignUp(k.StaticShared, 16)
+	}
+	return k.StaticShared
 }
 
 // stmtPos places operations in the source.

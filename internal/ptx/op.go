@@ -108,6 +108,14 @@ const (
 	cmpNeuF // not equal or unordered
 )
 
+// What an opNop stands for, in op.sub: a Block skips them all, a Thread reports some.
+const (
+	nopHint uint8 = iota
+	nopFence
+	nopGridWait
+	nopGridLaunch
+)
+
 // How a comparison combines with the predicate c, in op.comb.
 const (
 	combNone uint8 = iota
@@ -157,6 +165,7 @@ type op struct {
 	sub   uint8
 	comb  uint8
 	bsel  bool // c of a comparison is negated
+	nc    bool // load: through the non-coherent cache
 	guard int32
 
 	d, d2, a, b, c, e int32
