@@ -38,11 +38,12 @@ type Event struct {
 // Inst is what is known of an instruction before it runs. There is one Inst for an instruction, so pointers
 // compare; an instruction of a .func has one for each place where the function was inlined.
 type Inst struct {
+	File        string
 	Line        int
 	Text        string
 	Kind        EventKind // what it can give rise to; 0 for what concerns the thread alone
 	Sem         Sem       // Load, Store, Atomic, Fence: as in the text; atomics without one are Relaxed
-	Scope       Scope     // with Sem above Volatile; atomics without one have GPU. membar.gl is Fence, SC, GPU
+	Scope       Scope     // with Sem above Volatile; atomics without one have ScopeGPU. membar.gl is fence.sc.gpu
 	Space       Space     // as in the text: SpaceGeneric has to be looked up in the event
 	Size        int       // bytes of one element of Load, Store, Atomic
 	Elements    int       // of a vector; otherwise 1
@@ -50,8 +51,8 @@ type Inst struct {
 	Red         bool      // an Atomic whose result nobody gets
 	Atomic      string    // "add", "exch", "cas", …
 	Barrier     BarrierKind
-	Collective  string // "shfl", "vote", "match", "redux", "elect", "bar.warp.sync"
-	Loop        bool   // on a cycle of the kernel's control flow
+	Code        Code // which Collective
+	Loop        bool // on a cycle of the kernel's control flow
 }
 
 // Sem is the strength of a memory operation, as PTX names it.
@@ -81,11 +82,11 @@ func (s Sem) Releases() bool { return s >= Release }
 type Scope uint8
 
 const (
-	ScopeNone = Scope(scopeNone)
-	CTA       = Scope(scopeCTA)
-	Cluster   = Scope(scopeCluster)
-	GPU       = Scope(scopeGPU)
-	Sys       = Scope(scopeSys)
+	ScopeNone    = Scope(scopeNone)
+	ScopeCTA     = Scope(scopeCTA)
+	ScopeCluster = Scope(scopeCluster)
+	ScopeGPU     = Scope(scopeGPU)
+	ScopeSys     = Scope(scopeSys)
 )
 
 var scopeNames = [...]string{"none", "cta", "cluster", "gpu", "sys"}
@@ -119,3 +120,19 @@ const (
 
 // Reduces tells whether the barrier gives a result.
 func (k BarrierKind) Reduces() bool { return k >= BarrierAnd }
+
+// Code is a warp-level operation. Only bar.warp.sync orders memory.
+type Code uint8
+
+const (
+	CodeWarpSync Code = iota + 1
+	CodeShuffle
+	CodeVote
+	CodeMatch
+	CodeReduce
+	CodeElect
+)
+
+var codeNames = [...]string{"", "bar.warp.sync", "shfl.sync", "vote.sync", "match.sync", "redux.sync", "elect.sync"}
+
+func (c Code) String() string { return codeNames[c] }

@@ -183,41 +183,34 @@ func (t *Thread) overwrite(o *op) {
 }
 
 // Load answers a Load or Atomic event with the elements' values, of which Size bytes count.
-func (t *Thread) Load(values *[4]uint64) { t.answer(&[4]uint64{}, values) }
+func (t *Thread) Load(values *[4]uint64) { t.answer(&[4]uint64{}, values[:]) }
 
 // Defer answers a Load or Atomic event, element by element: one with a token gets its value later, by Fill; one with
-// token 0 gets it now, from values, which may be nil when there is none. Until then the thread runs on as far as it can
-// without the value.
-func (t *Thread) Defer(tokens, values *[4]uint64) {
-	if values == nil {
-		values = &[4]uint64{}
-	}
-	t.answer(tokens, values)
-}
+// token 0 gets it now, from values at its index. Until then the thread runs on as far as it can without the value.
+func (t *Thread) Defer(tokens [4]uint64, values ...uint64) { t.answer(&tokens, values) }
 
-func (t *Thread) answer(tokens, values *[4]uint64) {
+func (t *Thread) answer(tokens *[4]uint64, values []uint64) {
 	if t.state != asked || t.ev.Kind != Load && t.ev.Kind != Atomic {
 		panic("ptx: the thread is at no load")
 	}
 	o := &t.prog.ops[t.pc]
+	n, dest := int(o.nv), o.v
 	if o.code == opAtomic {
-		t.assign(o, o.d, tokens[0], values[0])
-	} else {
-		for i := range int(o.nv) {
-			if o.v[i] >= 0 {
-				t.assign(o, o.v[i], tokens[i], values[i])
-			}
+		n, dest[0] = 1, o.d
+	}
+	for i := range n {
+		r := dest[i]
+		switch {
+		case r < 0: // `_`
+		case tokens[i] == 0:
+			t.set(r, o.extend(values[i]))
+		default:
+			t.set(r, 0)
+			t.defers = append(t.defers, deferred{reg: r, from: t.pc, token: tokens[i]})
 		}
 	}
 	t.pc++
 	t.state = runs
-}
-
-func (t *Thread) assign(o *op, r int32, token, value uint64) {
-	t.set(r, o.extend(value))
-	if token != 0 {
-		t.defers = append(t.defers, deferred{reg: r, from: t.pc, token: token})
-	}
 }
 
 // Fill gives the registers that wait for a token their value. It does nothing when none does any more.

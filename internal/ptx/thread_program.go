@@ -82,7 +82,7 @@ var atomNames = func() (names [atomXor + 1]string) {
 // describe makes the Inst of an operation.
 func describe(k *Kernel, o *op) Inst {
 	at := k.stmts[o.stmt]
-	in := Inst{Line: at.line, Text: at.text}
+	in := Inst{File: k.file, Line: at.line, Text: at.text}
 	switch o.code {
 	case opLoad, opStore, opAtomic:
 		in.Sem, in.Scope, in.Space = Sem(o.sem), Scope(o.scope), Space(o.space)
@@ -112,18 +112,8 @@ func describe(k *Kernel, o *op) Inst {
 		in.Kind, in.Barrier = Barrier, BarrierKind(o.sub)+1
 	case opSleep:
 		in.Kind = Sleep
-	case opWarpSync:
-		in.Kind, in.Collective = Collective, "bar.warp.sync"
-	case opShuffle:
-		in.Kind, in.Collective = Collective, "shfl"
-	case opVote:
-		in.Kind, in.Collective = Collective, "vote"
-	case opMatch:
-		in.Kind, in.Collective = Collective, "match"
-	case opReduce:
-		in.Kind, in.Collective = Collective, "redux"
-	case opElect:
-		in.Kind, in.Collective = Collective, "elect"
+	case opWarpSync, opShuffle, opVote, opMatch, opReduce, opElect:
+		in.Kind, in.Code = Collective, Code(o.code-opWarpSync)+CodeWarpSync
 	}
 	return in
 }
