@@ -43,7 +43,7 @@ type Inst struct {
 	Text        string
 	Kind        EventKind // what it can give rise to; 0 for what concerns the thread alone
 	Sem         Sem       // Load, Store, Atomic, Fence: as in the text; atomics without one are Relaxed
-	Scope       Scope     // with Sem above Volatile; atomics without one have ScopeGPU. membar.gl is fence.sc.gpu
+	Scope       Scope     // with Sem above Volatile; atomics without one have GPU. membar.gl is fence.sc.gpu
 	Space       Space     // as in the text: SpaceGeneric has to be looked up in the event
 	Size        int       // bytes of one element of Load, Store, Atomic
 	Elements    int       // of a vector; otherwise 1
@@ -82,11 +82,11 @@ func (s Sem) Releases() bool { return s >= Release }
 type Scope uint8
 
 const (
-	ScopeNone    = Scope(scopeNone)
-	ScopeCTA     = Scope(scopeCTA)
-	ScopeCluster = Scope(scopeCluster)
-	ScopeGPU     = Scope(scopeGPU)
-	ScopeSys     = Scope(scopeSys)
+	ScopeNone = Scope(scopeNone)
+	CTA       = Scope(scopeCTA)
+	Cluster   = Scope(scopeCluster)
+	GPU       = Scope(scopeGPU)
+	Sys       = Scope(scopeSys)
 )
 
 var scopeNames = [...]string{"none", "cta", "cluster", "gpu", "sys"}
