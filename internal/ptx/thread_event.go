@@ -82,11 +82,19 @@ func (s Sem) Releases() bool { return s >= Release }
 type Scope uint8
 
 const (
-	ScopeNone = Scope(scopeNone)
-	CTA       = Scope(scopeCTA)
-	Cluster   = Scope(scopeCluster)
-	GPU       = Scope(scopeGPU)
-	Sys       = Scope(scopeSys)
+	ScopeNone    = Scope(scopeNone)
+	ScopeCTA     = Scope(scopeCTA)
+	ScopeCluster = Scope(scopeCluster)
+	ScopeGPU     = Scope(scopeGPU)
+	ScopeSys     = Scope(scopeSys)
+)
+
+// The scopes by their short names.
+const (
+	CTA     = ScopeCTA
+	Cluster = ScopeCluster
+	GPU     = ScopeGPU
+	Sys     = ScopeSys
 )
 
 var scopeNames = [...]string{"none", "cta", "cluster", "gpu", "sys"}
