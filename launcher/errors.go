@@ -31,13 +31,38 @@ var (
 	ErrUnknown        = gpu.ErrUnknown        //
 )
 
-// DriverError is a refused or failed driver call: operation, device, the driver's answer and the remedy.
+// DriverError is a refused or failed driver call.
+//
+//	Op     string // "cuMemAlloc", "Alloc", …
+//	Device int    // ordinal, -1 when none is involved
+//	Code   int    // CUresult, 0 when the call never reached the driver
+//	Name   string // "CUDA_ERROR_OUT_OF_MEMORY", may be empty
+//	Detail string // what was asked, and the remedy where one is known
+//	Kind   error  // the sentinel that it matches
 type DriverError = gpu.Error
 
-// FaultError is a kernel's fault: device, kernel, block, thread, PTX line and address as far as known.
+// FaultError is a kernel's fault, after which its device answers every call with the same error until the runtime
+// is closed; on CUDA it may take the process's other devices with it. The emulator fills in everything; CUDA knows only Device, Kind and Detail.
+//
+//	Kind   error  // ErrIllegalAddress, ErrMisaligned, ErrLaunchFailed or ErrDeadlock
+//	Device int
+//	Kernel string // entry name, or "copy" and "memset" for faults of the copy engine
+//	Block  Dim3   // index in the grid
+//	Thread Dim3   // index in the block
+//	File   string // name given to Load
+//	Line   int    // PTX line, 0 when unknown
+//	Text   string // the PTX instruction
+//	Addr   uint64 // address of the access
+//	Size   int    // bytes of the access, 0 when it was none
+//	Detail string // "freed 64-byte allocation of device 1", "no peer access from 0 to 1", …
 type FaultError = gpu.FaultError
 
-// PTXError is a refusal of PTX text, with file, line and the line's text.
+// PTXError is a refusal of PTX text.
+//
+//	File string // name given to Load
+//	Line int    // from 1
+//	Text string // the line, trimmed
+//	Msg  string // what is wrong
 type PTXError = ptx.Error
 
 // ConfigError is a Config that cannot be used. It matches ErrInvalidValue.

@@ -9,19 +9,47 @@ import (
 )
 
 // Signature is a kernel's declaration: its parameters and their places in the parameter buffer.
+//
+//	Name       string  // of the entry
+//	Line       int     // of the declaration in the PTX, from 1
+//	Params     []Param // in order
+//	ParamBytes int     // size of the parameter buffer
+//	MaxThreads uint32  // largest block that the PTX allows (.maxntid, .reqntid); 0 when it says nothing
 type Signature = ptx.Signature
 
 // Param is one parameter of a Signature.
+//
+//	Name   string // in the PTX
+//	Type   string // "u64", "f32", "b8", … as declared, without the dot
+//	Array  bool   // declared with [n]: a struct or array passed by value
+//	Size   int    // bytes, of the whole array
+//	Align  int    // bytes
+//	Offset int    // bytes from the start of the parameter buffer
 type Param = ptx.Param
 
-// KernelInfo is what the driver knows of a kernel: largest block, registers, memory.
+// KernelInfo is what the driver knows of a kernel.
+//
+//	MaxThreads   int // largest block that it can be launched with
+//	Registers    int // per thread; 0 when unknown
+//	StaticShared int // bytes of shared memory per block, without LaunchConfig.Shared
+//	LocalBytes   int // bytes of local memory per thread
 type KernelInfo = gpu.FunctionInfo
 
-// Dim3 is a grid or block shape; every component is at least 1.
+// Dim3 is a grid or block shape. Every component of a launch's is at least 1.
+//
+//	X, Y, Z uint32
+//
+// Its method Count is the product: the number of blocks, or of threads.
 type Dim3 = gpu.Dim3
 
-// LaunchConfig is the shape of one launch: Grid, Block, Shared (dynamic shared memory, bytes)
-// and Dependent (programmatic dependent launch, for kernels built for it).
+// LaunchConfig is the shape of one launch. Linear makes one of one dimension.
+//
+//	Grid      Dim3   // blocks
+//	Block     Dim3   // threads of one block
+//	Shared    uint32 // dynamic shared memory of each block, bytes
+//	Dependent bool   // programmatic dependent launch: the kernel may start before the one ahead of it in the stream
+//	                 // has ended, and orders itself with griddepcontrol.wait. Only for kernels built for it; where the
+//	                 // device cannot do it, the launch is fully ordered.
 type LaunchConfig = gpu.LaunchConfig
 
 // Linear is a one-dimensional shape: so many blocks of so many threads.

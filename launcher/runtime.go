@@ -20,9 +20,30 @@ type Info struct {
 }
 
 // Device describes one device.
+//
+//	Ordinal            int      // its number here, from 0
+//	Name               string   // "NVIDIA H200"
+//	UUID               [16]byte // as NVML and nvidia-smi have it, in binary
+//	PCI                string   // bus address
+//	Major, Minor       int      // compute capability
+//	SMs                int
+//	MaxThreadsPerSM    int
+//	MaxThreadsPerBlock int
+//	SharedPerBlock     int      // bytes of shared memory that a block may have
+//	TotalMem           uint64   // bytes
+//	CanMapHost         bool     // its kernels can use pinned host memory
+//	MIG                bool     // a MIG instance; false on a real machine may mean unknown: topo/nvml knows
+//	NUMA               *int     // nearest host NUMA node; nil when unknown
+//
+// Its method SM is the compute capability as PTX targets have it: 90 for sm_90.
 type Device = gpu.DeviceInfo
 
 // P2PInfo is what the driver claims of one device reaching another's memory.
+//
+//	Access        bool   // it can be enabled with Runtime.EnablePeer
+//	NativeAtomics bool   // the link carries atomics
+//	PerfRank      int    // lower is faster, 0 is best
+//	Link          string // NV#, PIX, PXB, PHB, NODE or SYS; "" when unknown: on a real machine topo/nvml knows
 type P2PInfo = gpu.P2PInfo
 
 // Runtime is an open driver and what was made through it.

@@ -10,7 +10,7 @@ import (
 )
 
 // Stream is a queue of work of one device. Work on one stream runs in order; streams are
-// ordered among each other only by events.
+// ordered among each other only by events. What a nil Stream is asked to do is refused.
 type Stream struct {
 	rt   *Runtime
 	dev  int
@@ -36,17 +36,40 @@ func (rt *Runtime) NewStream(dev int) (*Stream, error) {
 	return &Stream{rt: rt, dev: dev, h: h}, nil
 }
 
-// Device is the ordinal of the stream's device.
-func (s *Stream) Device() int { return s.dev }
+// null is a Stream that NewStream did not make.
+func (s *Stream) null() bool { return s == nil || s.rt == nil }
 
-// Handle is the driver's handle (a CUstream on CUDA), valid until Close.
-func (s *Stream) Handle() uintptr { return uintptr(s.h) }
+func (s *Stream) exists(op string) error {
+	if s.null() {
+		return invalid(op, -1, "null stream; make one with Runtime.NewStream")
+	}
+	return nil
+}
 
-func (s *Stream) String() string { return fmt.Sprintf("stream of device %d", s.dev) }
+// Device is the ordinal of the stream's device; -1 for a nil Stream.
+func (s *Stream) Device() int {
+	if s.null() {
+		return -1
+	}
+	return s.dev
+}
+
+// Handle is the driver's handle (a CUstream on CUDA), valid until Close; 0 for a nil Stream.
+func (s *Stream) Handle() uintptr {
+	if s.null() {
+		return 0
+	}
+	return uintptr(s.h)
+}
+
+func (s *Stream) String() string { return fmt.Sprintf("stream of device %d", s.Device()) }
 
 // Sync waits for all work queued so far. It returns the work's failure if there was one, or a
 // *TimeoutError when ctx ends first.
 func (s *Stream) Sync(ctx context.Context) error {
+	if err := s.exists("Sync"); err != nil {
+		return err
+	}
 	s.queue.Lock()
 	last := s.last
 	if s.lastK != nil {
@@ -213,6 +236,9 @@ func (s *Stream) EndCapture() (*Graph, error) {
 
 // Close destroys the stream. Work queued on it still runs. Closing again does nothing.
 func (s *Stream) Close() error {
+	if s.null() {
+		return nil
+	}
 	return s.life.end(s.rt, func() error {
 		if err := s.rt.d.StreamDestroy(s.dev, s.h); err != nil {
 			return fmt.Errorf("close %s: %w", s, err)
@@ -223,6 +249,9 @@ func (s *Stream) Close() error {
 
 // use enters the stream's life, or says why not.
 func (s *Stream) use(op string) error {
+	if err := s.exists(op); err != nil {
+		return err
+	}
 	if err := s.rt.alive(op); err != nil {
 		return err
 	}
@@ -252,6 +281,9 @@ func (s *Stream) submit(op string, empty bool, what string, call func() error) e
 
 // operand checks a buffer of any device.
 func (s *Stream) operand(op string, b Buffer) error {
+	if err := s.exists(op); err != nil {
+		return err
+	}
 	if err := b.check(op); err != nil {
 		return err
 	}
@@ -273,6 +305,9 @@ func (s *Stream) near(op string, b Buffer) error {
 }
 
 func (s *Stream) event(op string, e *Event) error {
+	if err := s.exists(op); err != nil {
+		return err
+	}
 	if e == nil {
 		return invalid(op, s.dev, "nil event")
 	}

@@ -267,3 +267,29 @@ func contextCanceled(t *testing.T) (context.Context, context.CancelFunc) {
 	cancel()
 	return ctx, cancel
 }
+
+// A nil or zero stream is refused, not dereferenced.
+func TestNullStream(t *testing.T) {
+	onBackends(t, func(t *testing.T, rt *Runtime) {
+		b, host := must[Buffer](t)(rt.Alloc(0, 64)), make([]byte, 64)
+		e := must[*Event](t)(rt.NewEvent(0, false))
+		for _, s := range []*Stream{nil, {}} {
+			_, query := s.Query()
+			_, end := s.EndCapture()
+			for name, err := range map[string]error{
+				"Sync": s.Sync(t.Context()), "Query": query, "Copy": s.Copy(b, b), "CopyIn": s.CopyIn(t.Context(), b, host),
+				"CopyOut": s.CopyOut(t.Context(), host, b), "Memset": s.Memset(b, 0), "Record": s.Record(e), "Wait": s.Wait(e),
+				"BeginCapture": s.BeginCapture(), "EndCapture": end,
+			} {
+				require.ErrorIs(t, err, ErrInvalidValue, name)
+				require.ErrorContains(t, err, "null stream", name)
+			}
+			require.NoError(t, s.Close())
+			require.Equal(t, -1, s.Device())
+			require.Zero(t, s.Handle())
+			require.Equal(t, "stream of device -1", s.String())
+		}
+		require.NoError(t, e.Close())
+		require.NoError(t, b.Free())
+	})
+}
