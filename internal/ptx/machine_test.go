@@ -1,10 +1,12 @@
 package ptx
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -72,6 +74,7 @@ type runOpts struct {
 	globals     []uint64
 	params      []byte
 	clock       func() uint64
+	racy        bool // what is written depends on the schedule
 }
 
 // run runs a whole grid over mem, blocks in turn, and returns the counts.
@@ -88,6 +91,9 @@ func run(t testing.TB, k *Kernel, mem Memory, o runOpts) (warpInsts, threadInsts
 	}
 	l := &Launch{Kernel: k, Grid: o.grid, Block: o.block, Shared: o.shared, Params: o.params, Globals: o.globals,
 		Memory: mem, Clock: o.clock, StepLimit: o.limit}
+	if f, ok := mem.(*flat); ok && !o.racy && !masks(k) {
+		defer replay(t, l, f, bytes.Clone(f.data), &err)
+	}
 	var blocks []*Block
 	for z := range o.grid[2] {
 		for y := range o.grid[1] {
@@ -122,4 +128,26 @@ func mustRun(t testing.TB, body string, mem *flat, o runOpts) {
 	t.Helper()
 	_, _, err := run(t, parse(t, entry(body)), mem, o)
 	require.NoError(t, err)
+}
+
+// masks tells whether the kernel asks which lanes are in step.
+func masks(k *Kernel) bool {
+	return slices.ContainsFunc(k.ops, func(o op) bool { return o.code == opActive })
+}
+
+// replay runs what run ran once more, by stepping threads over the memory as it was, and wants the same to come of
+// it: once with values at once, once with values put off.
+func replay(t testing.TB, l *Launch, after *flat, before []byte, err *error) {
+	t.Helper()
+	if *err != nil || t.Failed() {
+		return
+	}
+	for _, putOff := range []bool{false, true} {
+		mem := &flat{base: after.base, data: bytes.Clone(before)}
+		s, e := newStepper(mem, l)
+		require.NoError(t, e)
+		s.putOff = putOff
+		require.NoError(t, s.run())
+		require.True(t, bytes.Equal(after.data, mem.data), "a Block and its Threads differ")
+	}
 }

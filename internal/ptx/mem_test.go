@@ -262,7 +262,7 @@ func TestSpecialRegisters(t *testing.T) {
 	mov.u32 %r7, %globaltimer_lo; st.global.u32 [%rd1+52], %r7;
 	cvt.u32.u16 %r7, %ntid.x; st.global.u32 [%rd1+56], %r7;
 	mov.u16 %h1, %ctaid.y; cvt.u32.u16 %r7, %h1; st.global.u32 [%rd1+60], %r7;`
-	mustRun(t, body, mem, runOpts{block: [3]uint32{5, 4, 3}, grid: [3]uint32{1, 2, 1}, clock: func() uint64 { return 1<<40 + 5 }})
+	mustRun(t, body, mem, runOpts{block: [3]uint32{5, 4, 3}, grid: [3]uint32{1, 2, 1}, clock: func() uint64 { return 1<<40 + 5 }, racy: true})
 	for i := range uint32(60) {
 		lane := i % 32
 		at := int(i) * 16
