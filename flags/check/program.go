@@ -22,8 +22,16 @@ type Program struct {
 	// Final judges the memory at the end, as the host sees it after waiting for every stream. nil: nothing to judge.
 	// What it returns becomes a finding.
 	Final func(*Memory) error
+	// Stronger lists programs that differ in one strengthened instruction, to find out which makes a finding go away; nil: none.
+	Stronger func(*Finding) []Variant
 	// Lines is where a PTX line came from in its CUDA source; nil if not known.
 	Lines func(file string, line int) (source string, sourceLine int, ok bool)
+}
+
+// Variant is a program with one instruction changed.
+type Variant struct {
+	What    string // "kernel.ptx:120: st.relaxed.sys → st.release.sys"
+	Program *Program
 }
 
 // Buffer is memory that kernels are given. Every device and the host may address it.

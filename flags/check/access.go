@@ -1,0 +1,410 @@
+package check
+
+import (
+	"github.com/fenceline/fenceline/internal/ptx"
+)
+
+// pick is one way in which a load of up to four elements may turn out: the index of a write in each location's order.
+type pick [4]int32
+
+const mostPicks = 256 // of one load; more are left out, and the search is not exhaustive
+
+// picks are the ways in which a load of these locations may turn out, those with the newest values first. forced, if not
+// nil, is one of the writes.
+func (x *exec) picks(t *thread, locs []*location, a *actor, issued clocks, passed []actor, forced *write, open bool) []pick {
+	list := append(x.picked[:0], pick{})
+	for k, l := range locs {
+		floor := l.floor(issued)
+		only := -1
+		if forced != nil {
+			for i, w := range l.order {
+				if w == forced {
+					only = i
+				}
+			}
+		}
+		n := len(list)
+		for i := len(l.order) - 1; i >= floor; i-- {
+			if only >= 0 && i != only || open && !l.readable(i, a, issued, passed) {
+				continue
+			}
+			for _, p := range list[:n] {
+				p[k] = int32(i)
+				list = append(list, p)
+			}
+			if len(list) > mostPicks {
+				x.cut("a vector load has too many outcomes")
+				break
+			}
+		}
+		list = list[n:]
+	}
+	x.picked = list
+	return list
+}
+
+// leaving keeps the picks with which the loop that t polls in is left: a spin loop is an await.
+func (x *exec) leaving(t *thread, locs []*location, list []pick) []pick {
+	keep := list[:0]
+	for _, p := range list {
+		var v [4]uint64
+		for k, l := range locs {
+			v[k] = l.order[p[k]].value
+		}
+		if x.leaves(t, &v) {
+			keep = append(keep, p)
+		}
+	}
+	return keep
+}
+
+// leaves is whether t, given these values by the load that it is at, comes to anything but the same load again.
+func (x *exec) leaves(t *thread, v *[4]uint64) bool {
+	if x.guess == nil {
+		x.guess = new(ptx.Thread)
+	}
+	g := x.guess
+	g.Copy(t.m)
+	at, addr := t.event.Inst, t.event.Addr
+	if t.event.Kind == ptx.Atomic {
+		if _, writes := g.Apply(v[0]); writes {
+			return true
+		}
+	}
+	if t.event.Kind == ptx.Load || !at.Red {
+		g.Load(v)
+	}
+	for range 4 {
+		ev, err := g.Next()
+		switch {
+		case err != nil:
+			return true
+		case ev.Kind == ptx.Sleep:
+			continue
+		}
+		return ev.Inst != at || ev.Addr != addr
+	}
+	return true
+}
+
+// load is a load that has a choice, or may have one.
+func (x *exec) load(t *thread) bool {
+	in := t.event.Inst
+	locs := x.locs[:0]
+	for k := range in.Elements {
+		l := x.access(t, k, false)
+		if l == nil {
+			return false
+		}
+		for len(t.pending) > 0 && t.pendingAt(l) >= 0 {
+			if !x.use(t, t.pending[t.pendingAt(l)].token) {
+				return false
+			}
+		}
+		locs = append(locs, l)
+	}
+	x.locs = locs
+	a := t.actor(in)
+	acquire := acquires(in.Sem)
+	list := x.picks(t, locs, &a, t.clocks, nil, t.forced, false)
+	if in.Loop {
+		if list = x.leaving(t, locs, list); len(list) == 0 || x.spinning(t, in) {
+			return x.await(t, locs)
+		}
+	}
+	if len(list) == 0 {
+		return x.await(t, locs)
+	}
+	i, want, later := x.choose.read(x, t, len(list), !acquire && in.Elements == 1 && !in.Loop)
+	switch {
+	case later:
+		t.tokens++
+		t.pending = append(t.pending, pending{token: t.tokens, loc: locs[0], actor: a, issued: x.slab.copy(t.clocks), want: want, choice: t.choice})
+		t.m.Defer([4]uint64{t.tokens})
+		x.ops++
+		t.tick()
+		return true
+	case want != noTarget:
+		t.state, t.waiting = waitsWrite, want
+		return false
+	}
+	var v [4]uint64
+	for k, l := range locs {
+		w := l.order[list[i][k]]
+		v[k] = w.value
+	}
+	now := x.slab.copy(t.clocks)
+	for k, l := range locs {
+		w := l.order[list[i][k]]
+		w.readers = append(w.readers, reader{a, now, t.choice})
+		if a.strong {
+			x.observe(t, l, w, &a, acquire)
+		}
+		x.note(t, l, w, false)
+	}
+	x.ops += uint64(in.Elements)
+	t.m.Load(&v)
+	t.tick()
+	return true
+}
+
+// spinning is whether t has gone round a loop with this load many times while nothing was written.
+func (x *exec) spinning(t *thread, in *ptx.Inst) bool {
+	if t.spins == nil {
+		t.spins = map[*ptx.Inst]spin{}
+	}
+	s := t.spins[in]
+	if s.seen != x.writes {
+		s = spin{seen: x.writes}
+	}
+	s.count++
+	t.spins[in] = s
+	if s.count <= 64 {
+		return false
+	}
+	x.spinners = append(x.spinners, t.index)
+	return true
+}
+
+// await has t wait for another value in one of the locations.
+func (x *exec) await(t *thread, locs []*location) bool {
+	if t.forced != nil {
+		x.prune()
+		return false
+	}
+	t.state = waitsValue
+	for _, l := range locs {
+		l.waiters = append(l.waiters, t.index)
+	}
+	return false
+}
+
+func (t *thread) pendingAt(l *location) int {
+	for i := range t.pending {
+		if t.pending[i].loc == l {
+			return i
+		}
+	}
+	return -1
+}
+
+// use decides the value of a load that was put off. False: t has to wait for it.
+func (x *exec) use(t *thread, token uint64) bool {
+	i := 0
+	for ; i < len(t.pending) && t.pending[i].token != token; i++ {
+	}
+	if i == len(t.pending) {
+		return true
+	}
+	p := &t.pending[i]
+	if p.want != noTarget {
+		t.state, t.waiting = waitsWrite, p.want
+		return false
+	}
+	list := x.picks(t, []*location{p.loc}, &p.actor, p.issued, p.passed, nil, true)
+	if len(list) == 0 {
+		x.prune()
+		return false
+	}
+	k, _, _ := x.choose.read(x, t, len(list), false)
+	x.resolve(t, i, p.loc.order[list[k][0]])
+	return true
+}
+
+// resolve gives pending load i the value of w.
+func (x *exec) resolve(t *thread, i int, w *write) {
+	p := t.pending[i]
+	t.pending = append(t.pending[:i], t.pending[i+1:]...)
+	w.readers = append(w.readers, reader{p.actor, p.issued, p.choice})
+	x.observe(t, p.loc, w, &p.actor, false)
+	x.note(t, p.loc, w, false)
+	t.m.Fill(p.token, w.value)
+}
+
+// arrived lets those go on that wait for this write or fence.
+func (x *exec) arrived(is target) {
+	for _, t := range x.threads {
+		if t.state == waitsWrite && t.waiting.same(is) {
+			t.state = ready
+			if is.nth > 0 {
+				t.forced = x.latest
+			}
+		}
+		for i := 0; i < len(t.pending); i++ {
+			p := &t.pending[i]
+			if !p.want.same(is) {
+				continue
+			}
+			list := x.picks(t, []*location{p.loc}, &p.actor, p.issued, p.passed, x.latest, true)
+			if len(list) == 0 {
+				x.prune()
+				return
+			}
+			x.resolve(t, i, x.latest)
+			t.forced = nil
+			i--
+		}
+	}
+}
+
+// store is a store that has a choice, or may have one.
+func (x *exec) store(t *thread) bool {
+	in := t.event.Inst
+	locs := x.locs[:0]
+	for k := range in.Elements {
+		l := x.access(t, k, true)
+		if l == nil {
+			return false
+		}
+		for t.pendingAt(l) >= 0 {
+			if !x.use(t, t.pending[t.pendingAt(l)].token) {
+				return false
+			}
+		}
+		locs = append(locs, l)
+	}
+	x.locs = locs
+	a := t.actor(in)
+	now := x.slab.copy(t.clocks)
+	for k, l := range locs {
+		at := x.places(t, l, &a)
+		w := x.newWrite()
+		w.actor, w.value, w.clocks = a, t.event.Values[k], now
+		if in.Size < 8 {
+			w.value &= 1<<(8*in.Size) - 1
+		}
+		w.heads = x.heads(t, l, &a, releases(in.Sem), now, nil)
+		x.put(t, l, at, w)
+	}
+	x.ops += uint64(in.Elements)
+	t.tick()
+	return !x.over
+}
+
+// places chooses where in l's order a write of t goes.
+func (x *exec) places(t *thread, l *location, a *actor) int {
+	list := x.spots[:0]
+	for i := len(l.order); i > l.floor(t.clocks); i-- {
+		forbidden, torn := l.split(i-1, a)
+		if forbidden {
+			continue
+		}
+		if torn && !x.p.Racy {
+			x.torn(l.order[i], a, l)
+		}
+		list = append(list, int32(i))
+	}
+	x.spots = list
+	return int(list[x.choose.place(x, len(list))])
+}
+
+// put makes w a value of l.
+func (x *exec) put(t *thread, l *location, at int, w *write) {
+	t.writes++
+	w.nth = int(t.writes)
+	l.insert(at, w)
+	x.writes++
+	x.latest = w
+	x.note(t, l, w, true)
+	for _, i := range l.waiters {
+		if x.threads[i].state == waitsValue {
+			x.threads[i].state = ready
+		}
+	}
+	l.waiters = l.waiters[:0]
+	for _, i := range x.spinners {
+		if x.threads[i].state == waitsValue {
+			x.threads[i].state = ready
+		}
+	}
+	x.spinners = x.spinners[:0]
+	x.choose.wrote(x, t, l, w)
+	x.arrived(target{thread: t.index, nth: t.writes})
+	if len(l.order) > x.maxWrites {
+		l.order = append(l.order[:0], l.order[len(l.order)-x.maxWrites:]...)
+		x.evicted++
+	}
+}
+
+// atomic is an atom or a red.
+func (x *exec) atomic(t *thread) bool {
+	in := t.event.Inst
+	l := x.access(t, 0, true)
+	if l == nil {
+		return false
+	}
+	for t.pendingAt(l) >= 0 {
+		if !x.use(t, t.pending[t.pendingAt(l)].token) {
+			return false
+		}
+	}
+	a := t.actor(in)
+	locs := append(x.locs[:0], l)
+	x.locs = locs
+	keep := x.picked[:0]
+	for _, p := range x.picks(t, locs, &a, t.clocks, nil, t.forced, false) {
+		forbidden, torn := l.split(int(p[0]), &a)
+		if torn && !x.p.Racy {
+			x.torn(l.order[p[0]+1], &a, l)
+			return false
+		}
+		if !forbidden {
+			keep = append(keep, p)
+		}
+	}
+	if in.Loop {
+		if keep = x.leaving(t, locs, keep); len(keep) > 0 && x.spinning(t, in) {
+			keep = nil
+		}
+	}
+	if len(keep) == 0 {
+		return x.await(t, locs)
+	}
+	i, want, _ := x.choose.read(x, t, len(keep), false)
+	if want != noTarget {
+		t.state, t.waiting = waitsWrite, want
+		return false
+	}
+	from := int(keep[i][0])
+	source := l.order[from]
+	acquire := acquires(in.Sem) && !in.Red
+	source.readers = append(source.readers, reader{a, x.slab.copy(t.clocks), t.choice})
+	if in.Red {
+		// It never forms an acquire pattern, and still hands on what it read.
+	} else {
+		x.observe(t, l, source, &a, acquire)
+	}
+	x.note(t, l, source, false)
+	v, writes := t.m.Apply(source.value)
+	if in.Size < 8 {
+		v &= 1<<(8*in.Size) - 1
+	}
+	if writes {
+		w := x.newWrite()
+		now := x.slab.copy(t.clocks)
+		w.actor, w.value, w.clocks, w.rmw = a, v, now, true
+		w.heads = x.heads(t, l, &a, releases(in.Sem), now, source)
+		x.put(t, l, from+1, w)
+	}
+	x.ops++
+	if !in.Red {
+		t.m.Load(&[4]uint64{source.value})
+	}
+	t.tick()
+	return !x.over
+}
+
+// mayFence is whether the search lets t perform its fence.sc now.
+func (x *exec) mayFence(t *thread) bool {
+	if t.waiting.nth < 0 {
+		t.waiting = noTarget // it has waited for another's
+		return true
+	}
+	a := actor{event: t.now(t.event.Inst), strong: true, scope: t.event.Inst.Scope, device: t.device, cta: t.cta}
+	want := x.choose.fence(x, t, &a)
+	if want == noTarget {
+		return true
+	}
+	t.state, t.waiting = waitsWrite, want
+	return false
+}

@@ -1,0 +1,195 @@
+package check
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Check runs executions of p and reports what is wrong in any. The error is for a program that makes no sense and for a
+// replay token that is none; what is wrong with the kernels is a finding. "No finding" means none in the executions that
+// were run; with Result.Exhaustive, in any there is.
+func Check(p *Program, o Options) (*Result, error) {
+	x, err := newExec(p, &o)
+	if err != nil {
+		return nil, fmt.Errorf("check %s: %w", p.Name, err)
+	}
+	s := &search{x: x, o: o, r: &Result{Outcomes: map[string]uint64{}}}
+	if o.Executions == 0 {
+		s.o.Executions = 1000
+		if o.Strategy == Exhaustive {
+			s.o.Executions = 1_000_000
+		}
+	}
+	s.o.Findings = max(o.Findings, 1)
+	switch {
+	case o.Replay != "":
+		err = s.replay(o.Replay)
+	case o.Strategy == Exhaustive:
+		s.all()
+	default:
+		s.random(o.Strategy == PCT)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("check %s: %w", p.Name, err)
+	}
+	s.r.Operations, s.r.Evictions = x.ops, x.evicted
+	if x.evicted > 0 {
+		s.incomplete(fmt.Sprintf("%d writes were forgotten: raise MaxWrites", x.evicted))
+	}
+	if x.why != "" {
+		s.incomplete(x.why)
+	}
+	if p.Stronger != nil && !o.NoFix {
+		for i := range s.r.Findings {
+			s.fix(&s.r.Findings[i])
+		}
+	}
+	return s.r, nil
+}
+
+// search is one call of Check.
+type search struct {
+	x    *exec
+	o    Options
+	r    *Result
+	seen map[string]bool
+}
+
+func (s *search) incomplete(why string) {
+	s.r.Exhaustive = false
+	if s.r.Why == "" {
+		s.r.Why = why
+	}
+}
+
+// one counts the execution that was just run. False: enough was found.
+func (s *search) one(token func() string) bool {
+	x := s.x
+	if x.pruned {
+		return true
+	}
+	s.r.Executions++
+	if s.o.Progress != nil && s.r.Executions%256 == 0 {
+		s.o.Progress(s.r.Executions)
+	}
+	if x.p.Observe != nil && !x.over {
+		s.r.Outcomes[x.outcome()]++
+	}
+	for i := range x.found {
+		f := &x.found[i]
+		key := f.key()
+		if s.seen[key] {
+			continue
+		}
+		if s.seen == nil {
+			s.seen = map[string]bool{}
+		}
+		s.seen[key] = true
+		f.Token = token()
+		s.r.Findings = append(s.r.Findings, *f)
+	}
+	return x.p.Racy || len(s.r.Findings) < s.o.Findings
+}
+
+// key is alike for findings that are.
+func (f *Finding) key() string {
+	k := string(f.Kind)
+	for _, a := range []*Access{f.A, f.B} {
+		if a != nil {
+			k += fmt.Sprintf(" %s:%d", a.File, a.Line)
+		}
+	}
+	return k
+}
+
+func (s *search) random(pct bool) {
+	r := newRandomly(pct)
+	s.x.choose = r
+	s.r.Why = "executions were chosen at random"
+	for i := uint64(0); i < s.o.Executions; i++ {
+		r.seed = mix(s.o.Seed + i*0x9e3779b97f4a7c15)
+		s.x.run()
+		if !s.one(func() string { return r.token() }) {
+			return
+		}
+	}
+}
+
+func (r *randomly) token() string {
+	kind := "r"
+	if r.changes >= 0 {
+		kind = "p"
+	}
+	return kind + ":" + strconv.FormatUint(r.seed, 16)
+}
+
+// mix spreads a seed over all bits.
+func mix(z uint64) uint64 {
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+func (s *search) all() {
+	d := &systematically{}
+	s.x.choose = d
+	s.r.Exhaustive = true
+	for tries := uint64(0); ; tries++ {
+		if tries >= 4*s.o.Executions || s.r.Executions >= s.o.Executions {
+			s.incomplete(fmt.Sprintf("stopped after %d executions", s.r.Executions))
+			return
+		}
+		s.x.run()
+		if !s.one(d.token) {
+			s.incomplete("stopped at a finding")
+			return
+		}
+		if !d.advance() {
+			return
+		}
+	}
+}
+
+func (s *search) replay(token string) error {
+	s.r.Why = "one execution was replayed"
+	kind, rest, _ := strings.Cut(token, ":")
+	switch kind {
+	case "x":
+		path, err := parsePath(token)
+		if err != nil {
+			return err
+		}
+		d := &systematically{script: path}
+		s.x.choose = d
+		s.x.run()
+		s.one(d.token)
+		return nil
+	case "r", "p":
+		seed, err := strconv.ParseUint(rest, 16, 64)
+		if err != nil {
+			return fmt.Errorf("replay token %q: want a seed in hexadecimal after the colon", token)
+		}
+		r := newRandomly(kind == "p")
+		r.seed = seed
+		s.x.choose = r
+		s.x.run()
+		s.one(r.token)
+		return nil
+	}
+	return fmt.Errorf("replay token %q: it begins with x:, r: or p:", token)
+}
+
+// fix looks for one instruction that, made stronger, makes the finding go away.
+func (s *search) fix(f *Finding) {
+	for _, v := range s.x.p.Stronger(f) {
+		o := s.o
+		o.NoFix, o.Replay, o.Progress, o.Findings = true, "", nil, 1
+		o.Executions = min(s.o.Executions, 2000)
+		r, err := Check(v.Program, o)
+		if err == nil && len(r.Findings) == 0 && r.Executions > 0 {
+			f.Fix = v.What
+			return
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package check
+
+import "github.com/fenceline/fenceline/internal/ptx"
+
+// clocks is a vector clock: of each thread, how many of its events come before.
+type clocks []uint32
+
+// has is whether event n of thread id comes before. The host's initial values, thread -1, come before everything.
+func (c clocks) has(id int32, n uint32) bool { return id < 0 || c[id] >= n }
+
+func (c clocks) join(o clocks) {
+	for i, n := range o {
+		if n > c[i] {
+			c[i] = n
+		}
+	}
+}
+
+// slab hands out vector clocks that live as long as one execution.
+type slab struct {
+	width int
+	full  [][]uint32
+	used  [][]uint32
+	at    int
+}
+
+const slabSize = 1 << 16
+
+func (s *slab) reset() {
+	s.full = append(s.full, s.used...)
+	s.used, s.at = s.used[:0], 0
+}
+
+// copy is a snapshot of c.
+func (s *slab) copy(c clocks) clocks {
+	if len(s.used) == 0 || s.at+s.width > len(s.used[len(s.used)-1]) {
+		if n := len(s.full); n > 0 {
+			s.used, s.full = append(s.used, s.full[n-1]), s.full[:n-1]
+		} else {
+			s.used = append(s.used, make([]uint32, max(slabSize, s.width)))
+		}
+		s.at = 0
+	}
+	chunk := s.used[len(s.used)-1]
+	out := chunk[s.at : s.at+s.width : s.at+s.width]
+	s.at += s.width
+	copy(out, c)
+	return out
+}
+
+// event is who did something, and which of its thread's events it was.
+type event struct {
+	id   int32  // of the thread; -1: the initial value
+	n    uint32 // from 1
+	task int32
+	inst *ptx.Inst // nil: the host
+}
+
+// actor is an event as the rules of scopes see it.
+type actor struct {
+	event
+	strong bool
+	scope  ptx.Scope
+	device int32
+	cta    int32
+}
+
+// reaches is whether a's scope includes the thread of b.
+func (a *actor) reaches(b *actor) bool {
+	switch a.scope {
+	case ptx.ScopeSys:
+		return true
+	case ptx.ScopeGPU:
+		return a.device == b.device
+	}
+	return a.cta == b.cta // a cluster is one block: no others are launched
+}
+
+// morallyStrong is whether the model lets a and b, which overlap completely, synchronise.
+func morallyStrong(a, b *actor) bool {
+	return a.id == b.id || a.strong && b.strong && a.reaches(b) && b.reaches(a)
+}

@@ -1,0 +1,249 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/fenceline/fenceline/internal/ptx"
+)
+
+// logged is a strong operation of the execution, for the history of a finding.
+type logged struct {
+	event
+	device int32
+	at     *location
+	value  uint64
+	writes bool
+}
+
+const mostLogged = 4096
+
+func (x *exec) note(t *thread, l *location, w *write, writes bool) {
+	if len(x.log) == mostLogged {
+		copy(x.log, x.log[mostLogged/2:])
+		x.log = x.log[:mostLogged/2]
+	}
+	x.log = append(x.log, logged{t.now(t.event.Inst), t.device, l, w.value, writes})
+}
+
+// access describes what an event was.
+func (x *exec) describe(e event, writes bool) *Access {
+	a := &Access{Device: Host, Write: writes}
+	if e.inst == nil {
+		if e.id < 0 {
+			a.Text = "initial value"
+		}
+		return a
+	}
+	k := &x.p.Tasks[e.task]
+	n := int(e.id - x.c.clockID[e.task])
+	a.Device, a.Task = k.Device, k.Name
+	if a.Task == "" {
+		a.Task = k.Kernel.Sig.Name
+	}
+	split := func(n int, d [3]uint32) [3]uint32 {
+		return [3]uint32{uint32(n) % d[0], uint32(n) / d[0] % d[1], uint32(n) / d[0] / d[1]}
+	}
+	a.Block, a.Thread = split(n/x.c.perBlock(int(e.task)), k.Grid), split(n%x.c.perBlock(int(e.task)), k.Block)
+	x.instruction(a, e.inst)
+	return a
+}
+
+func (x *exec) instruction(a *Access, in *ptx.Inst) {
+	a.File, a.Line, a.Text = in.File, in.Line, in.Text
+	a.Strong = strongSem(in.Sem)
+	if a.Strong {
+		a.Scope = scopeOf(in).String()
+	}
+	if x.p.Lines != nil {
+		if s, n, ok := x.p.Lines(a.File, in.Line); ok {
+			a.Source, a.SourceLine = s, n
+		}
+	}
+}
+
+func (a *Access) at(b *buffer, off, size int) {
+	a.Buffer, a.Offset, a.Size = b.name, off, size
+}
+
+// report ends the execution with a finding.
+func (x *exec) report(t *thread, f Finding) {
+	if f.B == nil && t != nil {
+		f.B = x.describe(t.now(t.event.Inst), false)
+	}
+	for i := max(0, len(x.log)-mostHistory); i < len(x.log); i++ {
+		e := &x.log[i]
+		a := x.describe(e.event, e.writes)
+		a.Value = e.value
+		if b := x.mem.find(e.at.address, e.at.size); b != nil {
+			a.at(b, int(e.at.address-b.base), e.at.size)
+		}
+		f.History = append(f.History, *a)
+	}
+	x.found = append(x.found, f)
+	x.over = true
+}
+
+const mostHistory = 24
+
+// race is one between plain accesses: first came before second in this execution, and nothing orders them.
+func (x *exec) race(first, second event, b *buffer, off, size int, firstReads, secondWrites bool) {
+	f := Finding{Kind: Race, A: x.describe(first, !firstReads), B: x.describe(second, secondWrites)}
+	f.A.at(b, off, size)
+	f.B.at(b, off, size)
+	x.raced = true
+	x.blame(&f)
+	x.report(nil, f)
+}
+
+// raceAt is one at a location with a history.
+func (x *exec) raceAt(first, second event, l *location, firstReads, secondWrites, bothStrong bool) {
+	x.raced = true
+	if x.p.Racy && len(x.found) > 0 {
+		return
+	}
+	f := Finding{Kind: Race, A: x.describe(first, !firstReads), B: x.describe(second, secondWrites)}
+	if b := x.mem.find(l.address, l.size); b != nil {
+		f.A.at(b, int(l.address-b.base), l.size)
+		f.B.at(b, int(l.address-b.base), l.size)
+	}
+	x.blame(&f)
+	if bothStrong {
+		f.Missing = fmt.Sprintf("a scope of both that includes the other: they are .%s and .%s, on devices %d and %d", f.A.Scope, f.B.Scope, f.A.Device, f.B.Device)
+	}
+	x.report(nil, f)
+	if x.p.Racy {
+		x.over = false
+	}
+}
+
+// blame puts a race into words.
+func (x *exec) blame(f *Finding) {
+	verb := func(a *Access) string {
+		if a.Write {
+			return "writes"
+		}
+		return "reads"
+	}
+	who := func(a *Access) string {
+		if a.Device == Host {
+			return "the host"
+		}
+		return fmt.Sprintf("device %d", a.Device)
+	}
+	f.Message = fmt.Sprintf("%s %s what %s %s, and nothing orders the two", who(f.A), verb(f.A), who(f.B), verb(f.B))
+	switch {
+	case f.A.Device != f.B.Device:
+		f.Missing = "a release at .sys after the first and an acquire at .sys, of what was released, before the second"
+	case f.A.Block != f.B.Block || f.A.Task != f.B.Task:
+		f.Missing = "a release at .gpu or .sys after the first and an acquire before the second"
+	default:
+		f.Missing = "a barrier of the block between the two, or a release and an acquire"
+	}
+}
+
+// mixed is a race between accesses that overlap in part.
+func (x *exec) mixed(first, second event, l *location, firstReads, secondWrites bool) {
+	f := Finding{Kind: MixedSize, A: x.describe(first, !firstReads), B: x.describe(second, secondWrites)}
+	if b := x.mem.find(l.address, l.size); b != nil {
+		f.A.at(b, int(l.address-b.base), l.size)
+	}
+	x.blame(&f)
+	f.Message += "; they overlap in part, so the model promises nothing of either"
+	x.raced = true
+	x.report(nil, f)
+}
+
+// torn is an atomic whose scope leaves out another that it comes between.
+func (x *exec) torn(w *write, a *actor, l *location) {
+	f := Finding{Kind: Torn, A: x.describe(w.event, true), B: x.describe(a.event, true),
+		Message: "an atomic operation can come between another's read and write: the scope of one does not include the other",
+		Missing: "a scope that includes both"}
+	if b := x.mem.find(l.address, l.size); b != nil {
+		f.A.at(b, int(l.address-b.base), l.size)
+	}
+	x.report(nil, f)
+}
+
+func (x *exec) wild(t *thread) {
+	ev := &t.event
+	x.report(t, Finding{Kind: Faulted, Message: fmt.Sprintf("no buffer holds %d bytes at %#x", ev.Inst.Size*ev.Inst.Elements, ev.Addr)})
+}
+
+func (x *exec) misaligned(t *thread) {
+	x.report(t, Finding{Kind: Faulted, Message: fmt.Sprintf("%#x is no multiple of %d", t.event.Addr, t.event.Inst.Size)})
+}
+
+func (x *exec) fault(t *thread, err error) {
+	f := Finding{Kind: Faulted, Message: err.Error(), B: &Access{Device: int(t.device)}}
+	var p *ptx.Fault
+	if errors.As(err, &p) {
+		f.B = &Access{Device: int(t.device), Block: p.Block, Thread: p.Thread, File: p.File, Line: p.Line, Text: p.Text}
+	}
+	x.report(t, f)
+}
+
+func (x *exec) endless(t *thread) {
+	x.report(t, Finding{Kind: Endless, Message: fmt.Sprintf("%d steps were not enough: the kernel does not end, or the limit is too low", x.limit)})
+}
+
+func (x *exec) constantWritten(w event, r constantRead) {
+	f := Finding{Kind: ReadOnly, A: x.describe(w, true), B: x.describe(r.event, false),
+		Message: "ld.global.nc reads memory that is written while the kernel runs: such loads are outside the memory model"}
+	f.A.at(r.buffer, r.off, r.n)
+	f.B.at(r.buffer, r.off, r.n)
+	x.report(nil, f)
+}
+
+// stuck is the end of an execution in which nobody can go on.
+func (x *exec) stuck() {
+	f := Finding{Kind: Stuck, Message: "threads wait for what never comes"}
+	for _, i := range x.ready {
+		t := x.threads[i]
+		if t.state == ended {
+			continue
+		}
+		if t.state == waitsWrite {
+			x.prune() // the search waited for a write that does not come this way
+			return
+		}
+		for k := range t.pending {
+			if t.pending[k].want != noTarget {
+				x.prune()
+				return
+			}
+		}
+		a := x.describe(t.now(t.event.Inst), false)
+		if l := x.waitsAt(t.index); l != nil {
+			a.Value = l.last().value
+			if b := x.mem.find(l.address, l.size); b != nil {
+				a.at(b, int(l.address-b.base), l.size)
+			}
+		}
+		if len(f.Waiting) < 64 {
+			f.Waiting = append(f.Waiting, *a)
+		}
+	}
+	x.report(nil, f)
+}
+
+func (x *exec) waitsAt(i int32) *location {
+	for _, l := range x.allLocs[:x.usedLocs] {
+		for _, w := range l.waiters {
+			if w == i {
+				return l
+			}
+		}
+	}
+	return nil
+}
+
+// prune ends an execution that the model does not allow.
+func (x *exec) prune() { x.over, x.pruned = true, true }
+
+// cut says that the search leaves something out.
+func (x *exec) cut(why string) {
+	if x.why == "" {
+		x.why = why
+	}
+}

@@ -1,0 +1,121 @@
+package check
+
+import "github.com/fenceline/fenceline/internal/ptx"
+
+// head is the first operation of a release pattern: what an acquire that is morally strong with it brings along.
+type head struct {
+	actor
+	clocks clocks
+}
+
+// write is one value that a location had or has.
+type write struct {
+	actor
+	value   uint64
+	clocks  clocks // of its thread, itself included
+	heads   []head
+	rmw     bool // it lies right behind the write that its atomic read
+	nth     int  // of the writes of its thread to strong locations, from 1; 0: the initial value
+	readers []reader
+}
+
+type reader struct {
+	actor
+	clocks clocks
+	choice int32 // where it was decided what it reads, -1 if nowhere
+}
+
+// location is memory that strong operations use, or any in a racy program: all values that it had and that somebody might
+// still read, in coherence order.
+type location struct {
+	address uint64
+	size    int
+	order   []*write
+	waiters []int32 // threads that wait for another value
+	written bool    // in this execution
+}
+
+func (l *location) last() *write { return l.order[len(l.order)-1] }
+
+// floor is the index of the oldest write that a thread with these clocks may still read.
+func (l *location) floor(c clocks) int {
+	for i := len(l.order) - 1; i > 0; i-- {
+		w := l.order[i]
+		if c.has(w.id, w.n) {
+			return i
+		}
+		for k := range w.readers {
+			if r := &w.readers[k]; c.has(r.id, r.n) && morallyStrong(&w.actor, &r.actor) {
+				return i
+			}
+		}
+	}
+	return 0
+}
+
+// split is whether something put right behind order[i] would part an atomic from what it read: a must not then.
+// torn: it would, and the scopes are such that the model lets it.
+func (l *location) split(i int, a *actor) (forbidden, torn bool) {
+	if i+1 >= len(l.order) || !l.order[i+1].rmw {
+		return false, false
+	}
+	if morallyStrong(&l.order[i+1].actor, a) {
+		return true, false
+	}
+	return false, true
+}
+
+// readable is whether a read that was issued with these clocks and is still open may take order[i]: nothing that comes
+// after the read may be contradicted.
+func (l *location) readable(i int, a *actor, issued clocks, passed []actor) bool {
+	w := l.order[i]
+	if w.clocks != nil && w.clocks.has(a.id, a.n) {
+		return false
+	}
+	if !morallyStrong(&w.actor, a) {
+		return true
+	}
+	for j := 0; j <= i; j++ {
+		v := l.order[j]
+		if v.clocks != nil && v.clocks.has(a.id, a.n) {
+			return false
+		}
+		if j == i {
+			break
+		}
+		for k := range v.readers {
+			if r := &v.readers[k]; r.clocks != nil && r.clocks.has(a.id, a.n) {
+				return false
+			}
+		}
+	}
+	for k := range w.heads {
+		h := &w.heads[k]
+		for f := range passed {
+			if !issued.has(h.id, h.n) && morallyStrong(&h.actor, &passed[f]) {
+				return false // it would have synchronised with that fence
+			}
+		}
+	}
+	return true
+}
+
+// insert puts w at index i of the coherence order.
+func (l *location) insert(i int, w *write) {
+	l.order = append(l.order, nil)
+	copy(l.order[i+1:], l.order[i:])
+	l.order[i] = w
+}
+
+// strength of an instruction, as an actor has it.
+func strongSem(s ptx.Sem) bool { return s != ptx.Weak }
+
+func scopeOf(in *ptx.Inst) ptx.Scope {
+	if in.Sem == ptx.Volatile {
+		return ptx.ScopeSys
+	}
+	return in.Scope
+}
+
+func acquires(s ptx.Sem) bool { return s.Acquires() }
+func releases(s ptx.Sem) bool { return s.Releases() }

@@ -1,0 +1,113 @@
+package check
+
+// cell is what is known of one aligned word of memory that only weak accesses use: its value, who wrote it last and who
+// has read it since. Race detection needs no more, and finds a race in any execution that has the two accesses, in
+// whichever order they came.
+type cell struct {
+	value uint32
+	mark
+	parts *[4]mark  // when accesses smaller than the word were made; mark is then unused
+	loc   *location // when strong accesses were; the rest is then unused, but for value
+	dirty bool      // differs from the start of the execution
+}
+
+type mark struct {
+	writer event // id -1: the unwritten value
+	reads  []event
+}
+
+var unwritten = event{id: -1}
+
+// collide finds an access of m that conflicts with one of a thread with these clocks.
+func (m *mark) collide(c clocks, writes bool) *event {
+	if !c.has(m.writer.id, m.writer.n) {
+		return &m.writer
+	}
+	if writes {
+		for i := range m.reads {
+			if r := &m.reads[i]; !c.has(r.id, r.n) {
+				return r
+			}
+		}
+	}
+	return nil
+}
+
+// read remembers one. Those that come before it need not be kept: what comes after it comes after them.
+func (m *mark) read(c clocks, e event) {
+	keep := m.reads[:0]
+	for _, r := range m.reads {
+		if !c.has(r.id, r.n) {
+			keep = append(keep, r)
+		}
+	}
+	m.reads = append(keep, e)
+}
+
+func (m *mark) write(e event) {
+	m.writer, m.reads = e, m.reads[:0]
+}
+
+// memory is all buffers of one execution.
+type memory struct {
+	buffers []buffer
+	touched []*cell // to be put back
+}
+
+type buffer struct {
+	name   string
+	base   uint64
+	size   int
+	device int
+	cells  []cell
+	init   []uint32
+	shared bool // of one block
+}
+
+const (
+	deviceShift = 40 // a buffer's address says whose it is
+	guardGap    = 4096
+)
+
+// find is the buffer that holds n bytes at address.
+func (m *memory) find(address uint64, n int) *buffer {
+	lo, hi := 0, len(m.buffers)
+	for lo < hi {
+		mid := (lo + hi) / 2
+		if m.buffers[mid].base <= address {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	if lo == 0 {
+		return nil
+	}
+	b := &m.buffers[lo-1]
+	if address-b.base+uint64(n) > uint64(b.size) {
+		return nil
+	}
+	return b
+}
+
+func (m *memory) touch(c *cell) {
+	if !c.dirty {
+		c.dirty = true
+		m.touched = append(m.touched, c)
+	}
+}
+
+// reset puts everything back to the start.
+func (m *memory) reset() {
+	for _, c := range m.touched {
+		reads := c.reads[:0]
+		*c = cell{mark: mark{writer: unwritten, reads: reads}}
+	}
+	m.touched = m.touched[:0]
+	for i := range m.buffers {
+		b := &m.buffers[i]
+		for k := range b.cells {
+			b.cells[k].value = b.init[k]
+		}
+	}
+}

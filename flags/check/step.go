@@ -1,0 +1,381 @@
+package check
+
+import (
+	"github.com/fenceline/fenceline/internal/ptx"
+)
+
+// advance performs the operation that t is at and goes on to the next one whose place among those of other threads matters.
+func (x *exec) advance(t *thread) {
+	if t.held {
+		if !x.perform(t) {
+			return
+		}
+		t.held, t.forced, t.choice = false, nil, -1
+	}
+	for !x.over {
+		ev, err := t.m.Next()
+		if err != nil {
+			x.fault(t, err)
+			return
+		}
+		if x.steps++; x.steps > x.limit {
+			x.endless(t)
+			return
+		}
+		t.event = *ev
+		if x.local(t) {
+			continue
+		}
+		t.held = true
+		switch ev.Kind {
+		case ptx.Load, ptx.Store, ptx.Atomic, ptx.Use:
+			return // others may go first
+		case ptx.Fence:
+			if ev.Inst.Sem == ptx.SC {
+				return
+			}
+		case ptx.Exit:
+			if len(t.pending) > 0 {
+				return // what it loads may still be written
+			}
+		}
+		if !x.perform(t) {
+			return
+		}
+		t.held = false
+	}
+}
+
+// local performs t's event if it is a weak access that needs no choice.
+func (x *exec) local(t *thread) bool {
+	ev := &t.event
+	if ev.Kind != ptx.Load && ev.Kind != ptx.Store || x.p.Racy || strongSem(ev.Inst.Sem) {
+		return false
+	}
+	in := ev.Inst
+	size := in.Size
+	b := x.buffer(t, ev.Space, ev.Addr, size*in.Elements)
+	if b == nil {
+		x.wild(t)
+		return true
+	}
+	off := int(ev.Addr - b.base)
+	if ev.Space == ptx.SpaceShared {
+		off = int(ev.Addr)
+	}
+	for i := off / 4; i <= (off+size*in.Elements-1)/4; i++ {
+		if b.cells[i].loc != nil {
+			return false
+		}
+	}
+	x.ops += uint64(in.Elements)
+	if ev.Kind == ptx.Store {
+		for k := range in.Elements {
+			x.plainStore(t, b, off+k*size, size, ev.Values[k])
+		}
+		return true
+	}
+	if in.NonCoherent && b.device != Host {
+		x.constant = append(x.constant, constantRead{t.now(in), b, off, size * in.Elements})
+	}
+	var v [4]uint64
+	for k := range in.Elements {
+		v[k] = x.plainLoad(t, b, off+k*size, size)
+	}
+	if !x.over {
+		t.m.Load(&v)
+	}
+	return true
+}
+
+// buffer is the memory of an access, nil if there is none.
+func (x *exec) buffer(t *thread, space ptx.Space, addr uint64, n int) *buffer {
+	if space == ptx.SpaceShared {
+		b := &x.shared[t.cta]
+		if addr+uint64(n) > uint64(b.size) {
+			return nil
+		}
+		return b
+	}
+	if b := x.recent; b != nil && addr >= b.base && addr-b.base+uint64(n) <= uint64(b.size) {
+		return b
+	}
+	b := x.mem.find(addr, n)
+	if b != nil {
+		x.recent = b
+	}
+	return b
+}
+
+func (x *exec) plainLoad(t *thread, b *buffer, off, size int) uint64 {
+	e := t.now(t.event.Inst)
+	if size == 8 {
+		return x.plainLoad(t, b, off, 4) | x.plainLoad(t, b, off+4, 4)<<32
+	}
+	c := &b.cells[off/4]
+	x.mem.touch(c)
+	if size == 4 && c.parts == nil {
+		if r := c.collide(t.clocks, false); r != nil {
+			x.race(*r, e, b, off, size, false, false)
+			return 0
+		}
+		c.read(t.clocks, e)
+		return uint64(c.value)
+	}
+	c.split()
+	for i := off % 4; i < off%4+size; i++ {
+		if r := c.parts[i].collide(t.clocks, false); r != nil {
+			x.race(*r, e, b, off, size, false, false)
+			return 0
+		}
+		c.parts[i].read(t.clocks, e)
+	}
+	return uint64(c.value>>(8*(off%4))) & (1<<(8*size) - 1)
+}
+
+func (x *exec) plainStore(t *thread, b *buffer, off, size int, v uint64) {
+	e := t.now(t.event.Inst)
+	if size == 8 {
+		x.plainStore(t, b, off, 4, v&0xffffffff)
+		x.plainStore(t, b, off+4, 4, v>>32)
+		return
+	}
+	c := &b.cells[off/4]
+	x.mem.touch(c)
+	if size == 4 && c.parts == nil {
+		if r := c.collide(t.clocks, true); r != nil {
+			x.race(*r, e, b, off, size, !sameEvent(*r, c.writer), true)
+			return
+		}
+		c.write(e)
+		c.value = uint32(v)
+		return
+	}
+	c.split()
+	for i := off % 4; i < off%4+size; i++ {
+		p := &c.parts[i]
+		if r := p.collide(t.clocks, true); r != nil {
+			x.race(*r, e, b, off, size, !sameEvent(*r, p.writer), true)
+			return
+		}
+		p.write(e)
+	}
+	mask := uint32((uint64(1)<<(8*size) - 1) << (8 * (off % 4)))
+	c.value = c.value&^mask | uint32(v)<<(8*(off%4))&mask
+}
+
+func sameEvent(a, b event) bool { return a.id == b.id && a.n == b.n }
+
+// split gives each byte of the word a history of its own.
+func (c *cell) split() {
+	if c.parts != nil {
+		return
+	}
+	c.parts = new([4]mark)
+	for i := range c.parts {
+		c.parts[i].writer = c.writer
+		c.parts[i].reads = append(c.parts[i].reads, c.reads...)
+	}
+}
+
+// perform does the operation that t is at. False: t has to wait, or the execution is over.
+func (x *exec) perform(t *thread) bool {
+	ev := &t.event
+	switch ev.Kind {
+	case ptx.Load:
+		return x.load(t)
+	case ptx.Store:
+		return x.store(t)
+	case ptx.Atomic:
+		return x.atomic(t)
+	case ptx.Fence:
+		if acquires(ev.Inst.Sem) {
+			for i := range t.pending {
+				if p := &t.pending[i]; p.want != noTarget && !p.want.pass {
+					x.choose.passes(p)
+					t.state, t.waiting = waitsWrite, p.want
+					return false
+				}
+			}
+		}
+		if ev.Inst.Sem == ptx.SC && !x.mayFence(t) {
+			return false
+		}
+		x.fence(t, ev.Inst)
+		return true
+	case ptx.Barrier:
+		return x.arrive(t)
+	case ptx.Collective:
+		return x.meet(t)
+	case ptx.GridLaunch:
+		x.launched(t)
+		return true
+	case ptx.GridWait:
+		return x.gridWait(t)
+	case ptx.Use:
+		return x.use(t, ev.Token)
+	case ptx.Exit:
+		for len(t.pending) > 0 {
+			if !x.use(t, t.pending[0].token) {
+				return false
+			}
+		}
+		x.exit(t)
+		return false
+	}
+	return true // a sleep
+}
+
+// access is a strong or racy access of t to one location.
+func (x *exec) access(t *thread, k int, writes bool) *location {
+	ev := &t.event
+	in := ev.Inst
+	addr := ev.Addr + uint64(k*in.Size)
+	if addr%uint64(in.Size) != 0 {
+		x.misaligned(t)
+		return nil
+	}
+	b := x.buffer(t, ev.Space, addr, in.Size)
+	if b == nil {
+		x.wild(t)
+		return nil
+	}
+	off := int(addr - b.base)
+	if ev.Space == ptx.SpaceShared {
+		off = int(addr)
+	}
+	a := t.actor(in)
+	l := x.location(t, b, off, in.Size, &a, writes)
+	if l == nil {
+		return nil
+	}
+	if !x.conflicts(t, l, &a, writes) {
+		return nil
+	}
+	return l
+}
+
+// conflicts reports what races with a at l. False: the execution is over.
+func (x *exec) conflicts(t *thread, l *location, a *actor, writes bool) bool {
+	for _, w := range l.order {
+		if !t.clocks.has(w.id, w.n) && !morallyStrong(&w.actor, a) && !observed(w, t.clocks) {
+			x.raceAt(w.event, a.event, l, false, writes, w.strong && a.strong)
+			if x.over {
+				return false
+			}
+		}
+		if !writes {
+			continue
+		}
+		for i := range w.readers {
+			if r := &w.readers[i]; !t.clocks.has(r.id, r.n) && !morallyStrong(&r.actor, a) {
+				x.raceAt(r.event, a.event, l, true, writes, r.strong && a.strong)
+				if x.over {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// observed is whether a read that comes before saw w and synchronises with it.
+func observed(w *write, c clocks) bool {
+	for i := range w.readers {
+		if r := &w.readers[i]; c.has(r.id, r.n) && morallyStrong(&w.actor, &r.actor) {
+			return true
+		}
+	}
+	return false
+}
+
+// location is the history of size bytes, begun or taken over from what was known of them.
+func (x *exec) location(t *thread, b *buffer, off, size int, a *actor, writes bool) *location {
+	first, last := off/4, (off+size-1)/4
+	c := &b.cells[first]
+	if l := c.loc; l != nil && l.address == b.base+uint64(off) && l.size == size {
+		return l
+	}
+	// Other extents, or none yet.
+	for i := first; i <= last; i++ {
+		if l := b.cells[i].loc; l != nil && !x.settle(t, l, b, a, writes) {
+			return nil
+		}
+	}
+	l := x.newLocation()
+	l.address, l.size = b.base+uint64(off), size
+	w := x.newWrite()
+	w.actor = actor{event: unwritten}
+	for i := first; i <= last; i++ {
+		c := &b.cells[i]
+		x.mem.touch(c)
+		marks := []mark{c.mark}
+		if c.parts != nil {
+			marks = c.parts[max(off, 4*i)-4*i : min(off+size, 4*i+4)-4*i]
+		}
+		for k := range marks {
+			m := &marks[k]
+			if r := m.collide(t.clocks, writes); r != nil {
+				x.raceAt(*r, a.event, l, !sameEvent(*r, m.writer), writes, false)
+				if x.over {
+					return nil
+				}
+			}
+			if m.writer.id >= 0 {
+				w.actor = actor{event: m.writer}
+			}
+			for _, r := range m.reads {
+				w.readers = append(w.readers, reader{actor: actor{event: r}, choice: -1, clocks: nil})
+			}
+		}
+		w.value |= uint64(c.value) << (32 * (i - first))
+	}
+	w.value = w.value >> (8 * (off % 4))
+	if size < 8 {
+		w.value &= 1<<(8*size) - 1
+	}
+	l.order = append(l.order, w)
+	for i := first; i <= last; i++ {
+		b.cells[i].loc = l
+	}
+	return l
+}
+
+// settle ends a history: all of it must come before a, for accesses that overlap in part are promised nothing otherwise.
+func (x *exec) settle(t *thread, l *location, b *buffer, a *actor, writes bool) bool {
+	for _, w := range l.order {
+		if !t.clocks.has(w.id, w.n) && !observed(w, t.clocks) {
+			x.mixed(w.event, a.event, l, false, writes)
+			return false
+		}
+		for i := range w.readers {
+			if r := &w.readers[i]; writes && !t.clocks.has(r.id, r.n) {
+				x.mixed(r.event, a.event, l, true, writes)
+				return false
+			}
+		}
+	}
+	w := l.last()
+	off := int(l.address - b.base)
+	for i := off / 4; i <= (off+l.size-1)/4; i++ {
+		c := &b.cells[i]
+		x.store32(c, off-4*i, l.size, w.value)
+		c.loc, c.parts = nil, nil
+		c.writer, c.reads = w.event, c.reads[:0]
+		for k := range w.readers {
+			if r := &w.readers[k]; !t.clocks.has(r.id, r.n) {
+				c.reads = append(c.reads, r.event)
+			}
+		}
+	}
+	return true
+}
+
+// store32 puts size bytes of v, which begin at byte `at` of the word (before it when negative), into c.
+func (x *exec) store32(c *cell, at, size int, v uint64) {
+	for k := range size {
+		if i := at + k; i >= 0 && i < 4 {
+			c.value = c.value&^(0xff<<(8*i)) | uint32(v>>(8*k)&0xff)<<(8*i)
+		}
+	}
+}

@@ -1,0 +1,288 @@
+package check
+
+import "slices"
+
+// taskState is a task of one execution.
+type taskState struct {
+	started   bool
+	ended     bool
+	unstarted int // blocks
+	resident  int // blocks
+	live      int // threads
+	launched  int // threads that let dependents start, or have ended
+	done      clocks
+	begin     clocks
+}
+
+// startTasks starts what may start.
+func (x *exec) startTasks() {
+	for again := true; again && !x.over; {
+		again = false
+		for i := range x.tasks {
+			if s := &x.tasks[i]; !s.started && x.mayStart(i) {
+				x.startTask(i)
+				again = true
+			}
+		}
+	}
+}
+
+// before are the tasks that must have ended before i starts; early is one that need only have let its dependents start, or -1.
+func (c *compiled) before(p *Program, i int) (list []int, early int) {
+	early = -1
+	k := &p.Tasks[i]
+	list = append(list, k.After...)
+	prev := -1
+	for j := range i {
+		o := &p.Tasks[j]
+		switch {
+		case o.Device == Host:
+			list = append(list, j) // the host had finished it when it issued i
+		case o.Stream == k.Stream && o.Device == k.Device:
+			prev = j
+			if !k.Dependent {
+				list = append(list, j)
+			}
+		}
+	}
+	if k.Dependent && prev >= 0 {
+		early = prev
+		// A launch that is no dependent waits for all before it, and so do those that depend on it.
+		for j := prev; j >= 0; j-- {
+			if o := &p.Tasks[j]; o.Stream == k.Stream && o.Device == k.Device && !o.Dependent {
+				for _, b := range c.befores[j] {
+					list = append(list, b)
+				}
+				break
+			}
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list), early
+}
+
+func (x *exec) mayStart(i int) bool {
+	for _, j := range x.c.befores[i] {
+		if !x.tasks[j].ended {
+			return false
+		}
+	}
+	if e := x.c.early[i]; e >= 0 {
+		s := &x.tasks[e]
+		return s.ended || s.started && s.unstarted == 0 && s.live > 0 && s.launched >= x.c.threads(e)
+	}
+	return true
+}
+
+func (x *exec) startTask(i int) {
+	s := &x.tasks[i]
+	s.started = true
+	s.begin = x.slab.copy(x.zero)
+	for _, j := range x.c.befores[i] {
+		s.begin.join(x.tasks[j].done)
+	}
+	s.done = x.slab.copy(s.begin)
+	k := &x.p.Tasks[i]
+	if k.Device == Host {
+		x.hostStep(i)
+		return
+	}
+	s.unstarted = x.c.blocks(i)
+	x.startBlocks(i)
+}
+
+// startBlocks starts blocks of task i as far as the device has room.
+func (x *exec) startBlocks(i int) {
+	s := &x.tasks[i]
+	k := &x.p.Tasks[i]
+	for s.unstarted > 0 && (k.Resident == 0 || s.resident < k.Resident) {
+		x.startBlock(i, x.c.blocks(i)-s.unstarted)
+		s.unstarted--
+		s.resident++
+	}
+}
+
+func (x *exec) startBlock(i, n int) {
+	k := &x.p.Tasks[i]
+	s := &x.tasks[i]
+	cta := x.c.firstBlock[i] + int32(n)
+	b := &x.blocks[cta]
+	*b = block{threads: b.threads[:0], live: x.c.perBlock(i)}
+	g := k.Grid
+	at := [3]uint32{uint32(n) % g[0], uint32(n) / g[0] % g[1], uint32(n) / g[0] / g[1]}
+	for lane := range x.c.perBlock(i) {
+		index := x.c.firstThread[i] + int32(n*x.c.perBlock(i)+lane)
+		t := x.threads[index]
+		d := k.Block
+		t.m.Reset(at, [3]uint32{uint32(lane) % d[0], uint32(lane) / d[0] % d[1], uint32(lane) / d[0] / d[1]})
+		t.begin(x, s.begin)
+		b.threads = append(b.threads, index)
+		s.live++
+		x.ready = append(x.ready, index)
+	}
+}
+
+// begin makes t new.
+func (t *thread) begin(x *exec, c clocks) {
+	t.clocks = x.slab.copy(c)
+	t.tick()
+	t.fences, t.fenced = [5]head{}, [5]bool{}
+	t.releases, t.gathered, t.pending = t.releases[:0], t.gathered[:0], t.pending[:0]
+	t.state, t.held, t.forced, t.waiting = ready, false, nil, noTarget
+	t.writes, t.scs, t.tokens, t.choice = 0, 0, 0, -1
+	t.spins = nil
+	t.dependents = false
+}
+
+// finish ends task i.
+func (x *exec) finish(i int) {
+	s := &x.tasks[i]
+	s.ended = true
+	x.checkConstant(i)
+	for _, t := range x.threads {
+		if t.state == waitsGrid && x.c.early[t.task] == i {
+			t.state = ready
+		}
+	}
+	x.started = false
+}
+
+// launched is griddepcontrol.launch_dependents.
+func (x *exec) launched(t *thread) { x.launchedBy(t) }
+
+func (x *exec) launchedBy(t *thread) {
+	if t.dependents {
+		return
+	}
+	t.dependents = true
+	s := &x.tasks[t.task]
+	if s.launched++; s.launched == x.c.threads(int(t.task)) {
+		x.started = false // a dependent may start
+	}
+}
+
+// gridWait is griddepcontrol.wait: the launch ahead has ended, and all it did comes before.
+func (x *exec) gridWait(t *thread) bool {
+	e := x.c.early[t.task]
+	if e < 0 {
+		return true
+	}
+	s := &x.tasks[e]
+	if !s.ended {
+		t.state = waitsGrid
+		return false
+	}
+	t.clocks.join(s.done)
+	t.tick()
+	return true
+}
+
+// hostStep is what the host does itself, at once.
+func (x *exec) hostStep(i int) {
+	s := &x.tasks[i]
+	h := &thread{index: -1, id: x.c.hostID, task: int32(i), device: Host, cta: -1, clocks: s.begin, waiting: noTarget, choice: -1}
+	h.tick()
+	m := x.hostMemory(h)
+	x.p.Tasks[i].Do(m)
+	s.done.join(h.clocks)
+	s.done[h.id] = h.clocks[h.id]
+	s.ended = true
+	x.started = false
+}
+
+// hostMemory is memory as h sees it, which checks that all it touches is ordered.
+func (x *exec) hostMemory(h *thread) *Memory {
+	return &Memory{
+		bytes: func(i int) []byte {
+			b := &x.mem.buffers[x.c.bufferAt[i]]
+			out := make([]byte, 0, len(b.cells)*4)
+			for k := range b.cells {
+				v := x.hostWord(h, b, k, false, 0, 0)
+				out = append(out, byte(v), byte(v>>8), byte(v>>16), byte(v>>24))
+			}
+			return out[:b.size]
+		},
+		write: func(i, off int, data []byte) {
+			b := &x.mem.buffers[x.c.bufferAt[i]]
+			if off < 0 || off+len(data) > b.size {
+				panic("check: a host task writes outside a buffer")
+			}
+			for k := 0; k < len(data); {
+				word, at := (off+k)/4, (off+k)%4
+				n := min(4-at, len(data)-k)
+				var v, mask uint32
+				for i := range n {
+					v |= uint32(data[k+i]) << (8 * (at + i))
+					mask |= 0xff << (8 * (at + i))
+				}
+				x.hostWord(h, b, word, true, v, mask)
+				k += n
+			}
+		},
+	}
+}
+
+// hostWord reads a word, or writes the bytes of v that mask names, for the host.
+func (x *exec) hostWord(h *thread, b *buffer, word int, writes bool, v, mask uint32) uint32 {
+	c := &b.cells[word]
+	x.mem.touch(c)
+	a := actor{event: h.now(nil), device: Host, cta: -1}
+	if l := c.loc; l != nil {
+		if x.over || !x.settle(h, l, b, &a, writes) {
+			return 0
+		}
+	}
+	e := h.now(nil)
+	marks := []mark{c.mark}
+	if c.parts != nil {
+		marks = c.parts[:]
+	}
+	for i := range marks {
+		if r := marks[i].collide(h.clocks, writes); r != nil && !x.over {
+			x.race(*r, e, b, 4*word, 4, !sameEvent(*r, marks[i].writer), writes)
+		}
+	}
+	if writes {
+		c.parts = nil
+		c.write(e)
+		c.value = c.value&^mask | v&mask
+	} else if c.parts == nil {
+		c.read(h.clocks, e)
+	} else {
+		for i := range c.parts {
+			c.parts[i].read(h.clocks, e)
+		}
+	}
+	return c.value
+}
+
+// constantRead is memory that was read as if nobody wrote it.
+type constantRead struct {
+	event
+	buffer *buffer
+	off, n int
+}
+
+// checkConstant reports what a kernel read with ld.global.nc and somebody wrote while it ran.
+func (x *exec) checkConstant(i int) {
+	begin := x.tasks[i].begin
+	for _, r := range x.constant {
+		if int(r.task) != i || x.over {
+			continue
+		}
+		for k := r.off / 4; k <= (r.off+r.n-1)/4; k++ {
+			c := &r.buffer.cells[k]
+			w := c.writer
+			if c.parts != nil {
+				w = c.parts[0].writer
+			}
+			if c.loc != nil {
+				w = c.loc.last().event
+			}
+			if !begin.has(w.id, w.n) {
+				x.constantWritten(w, r)
+				break
+			}
+		}
+	}
+}

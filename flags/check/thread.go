@@ -1,0 +1,202 @@
+package check
+
+import (
+	"github.com/fenceline/fenceline/internal/ptx"
+)
+
+type state uint8
+
+const (
+	ready      state = iota
+	waitsValue       // for another value of a location: a spin loop whose exit test no readable value passes
+	waitsWrite       // for a certain write or fence, which the search wants it to see
+	waitsBarrier
+	waitsWarp // for the others of its warp
+	waitsGrid // for the launch ahead in the stream to end
+	ended
+)
+
+// thread is one thread of one launch.
+type thread struct {
+	m      *ptx.Thread
+	index  int32 // in exec.threads
+	id     int32 // in clocks
+	task   int32
+	block  int32
+	lane   int32 // linear in its block
+	device int32
+	cta    int32
+	clocks clocks
+
+	fences   [5]head // the latest release fence of each scope
+	fenced   [5]bool
+	releases []placedHead // release operations, by location
+	gathered []placedHead // what strong reads saw, for an acquire to come
+	pending  []pending
+
+	state      state
+	held       bool // at an operation that has not been performed
+	event      ptx.Event
+	forced     *write // what the read at hand must take
+	waiting    target // with waitsWrite
+	barrier    int32
+	writes     int32 // to locations
+	choice     int32 // where the operation at hand was decided, -1 if nowhere
+	scs        int32 // fence.sc
+	tokens     uint64
+	dependents bool // it has let dependents start, or ended
+	spins      map[*ptx.Inst]spin
+}
+
+type placedHead struct {
+	head
+	at *location
+}
+
+// pending is a load whose value is not decided yet.
+type pending struct {
+	token  uint64
+	loc    *location
+	actor  actor
+	issued clocks
+	passed []actor // fences since
+	want   target
+	choice int32
+}
+
+// target is the nth write to a location of a thread, or with -nth its nth fence.sc.
+type target struct {
+	thread int32 // index in exec.threads; -1: none
+	nth    int32
+	pass   bool // of a load that stays open: also across fences, which then must not synchronise with what it sees
+}
+
+func (w target) same(o target) bool { return w.thread == o.thread && w.nth == o.nth }
+
+var noTarget = target{thread: -1}
+
+type spin struct {
+	count int
+	seen  uint64 // writes that the execution had then
+}
+
+func (t *thread) actor(in *ptx.Inst) actor {
+	return actor{event: t.now(in), strong: strongSem(in.Sem), scope: scopeOf(in), device: t.device, cta: t.cta}
+}
+
+func (t *thread) now(in *ptx.Inst) event {
+	return event{id: t.id, n: t.clocks[t.id], task: t.task, inst: in}
+}
+
+// tick ends the current epoch: what the thread does from now on is not part of the snapshots made so far.
+func (t *thread) tick() { t.clocks[t.id]++ }
+
+// take makes what h stands for come before whatever t does from now on.
+func (t *thread) take(h *head) { t.clocks.join(h.clocks) }
+
+// observe is a strong read of w by a: the heads that w carries are taken now by an acquire, and kept for an acquire to come.
+func (x *exec) observe(t *thread, l *location, w *write, a *actor, acquire bool) {
+	if morallyStrong(&w.actor, a) && w.id != a.id {
+		for i := range w.heads {
+			h := &w.heads[i]
+			switch {
+			case t.clocks.has(h.id, h.n):
+			case acquire && morallyStrong(&h.actor, a):
+				t.take(h)
+			default:
+				t.gathered = append(t.gathered, placedHead{*h, l})
+			}
+		}
+	}
+	if !acquire {
+		return
+	}
+	keep := t.gathered[:0]
+	for i := range t.gathered {
+		if g := &t.gathered[i]; g.at == l && morallyStrong(&g.actor, a) {
+			t.take(&g.head)
+		} else {
+			keep = append(keep, *g)
+		}
+	}
+	t.gathered = keep
+}
+
+// heads are what a strong write of t to l, at index i of its order, carries.
+func (x *exec) heads(t *thread, l *location, a *actor, release bool, now clocks, source *write) []head {
+	if !a.strong {
+		return nil
+	}
+	var out []head
+	if source != nil && morallyStrong(&source.actor, a) {
+		out = append(out, source.heads...)
+	}
+	if release {
+		h := head{*a, now}
+		out = append(out, h)
+		for i := range t.releases {
+			if r := &t.releases[i]; r.at == l && r.scope <= a.scope {
+				r.head = h
+				release = false
+			}
+		}
+		if release {
+			t.releases = append(t.releases, placedHead{h, l})
+		}
+	}
+	for i := range t.releases {
+		if r := &t.releases[i]; r.at == l && r.n != a.n {
+			out = append(out, r.head)
+		}
+	}
+	for s := range t.fences {
+		if t.fenced[s] {
+			out = append(out, t.fences[s])
+		}
+	}
+	return out
+}
+
+// fence performs one; with sc it also comes after all earlier fence.sc that its scope and theirs let see each other.
+func (x *exec) fence(t *thread, in *ptx.Inst) {
+	a := actor{event: t.now(in), strong: true, scope: in.Scope, device: t.device, cta: t.cta}
+	if acquires(in.Sem) {
+		keep := t.gathered[:0]
+		for i := range t.gathered {
+			if g := &t.gathered[i]; morallyStrong(&g.actor, &a) {
+				t.take(&g.head)
+			} else {
+				keep = append(keep, *g)
+			}
+		}
+		t.gathered = keep
+		for i := range t.pending {
+			t.pending[i].passed = append(t.pending[i].passed, a)
+		}
+	}
+	if in.Sem == ptx.SC {
+		for i := range x.scs {
+			if f := &x.scs[i]; morallyStrong(&f.actor, &a) {
+				t.take(&f.head)
+			}
+		}
+	}
+	now := x.slab.copy(t.clocks)
+	if releases(in.Sem) {
+		t.fences[in.Scope], t.fenced[in.Scope] = head{a, now}, true
+	}
+	if in.Sem == ptx.SC {
+		t.scs++
+		x.scs = append(x.scs, scFence{head{a, now}, t.index, t.scs, t.choice})
+		x.arrived(target{thread: t.index, nth: -t.scs})
+	}
+	t.tick()
+}
+
+// scFence is a fence.sc that was performed.
+type scFence struct {
+	head
+	thread int32
+	nth    int32
+	choice int32
+}
