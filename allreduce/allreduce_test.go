@@ -66,12 +66,12 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// Registered inputs are read in place, and mix with staged calls, other sizes and other grids on one group.
+// Registered inputs are read directly, and mix with staged calls, other sizes and other grids on one group.
 func TestRegistered(t *testing.T) {
 	rt := openAny(t)
 	for _, world := range []int{2, 3, 4, 8} {
 		t.Run(fmt.Sprint(world), func(t *testing.T) {
-			g := newGroup(t, rt, Config{Ranks: world, InPlaceBytes: 1})
+			g := newGroup(t, rt, Config{Ranks: world, DirectBytes: 1})
 			r := newRig(t, g, 40<<10)
 			run := func(c trial, registered bool) {
 				t.Helper()
@@ -103,7 +103,7 @@ func TestRegistered(t *testing.T) {
 }
 
 func TestRegisteredTooSmall(t *testing.T) {
-	g := newGroup(t, openAny(t), Config{Ranks: 2, InPlaceBytes: 1000})
+	g := newGroup(t, openAny(t), Config{Ranks: 2, DirectBytes: 1000})
 	r := newRig(t, g, 4096)
 	r.register()
 	for count, registered := range map[uint64]bool{249: false, 250: true} {
@@ -116,13 +116,13 @@ func TestRegisteredTooSmall(t *testing.T) {
 	}
 }
 
-// The epoch wraps in the middle of the calls, staged and in place, with grids that change.
+// The epoch wraps in the middle of the calls, staged and registered, with grids that change.
 func TestEpochWraps(t *testing.T) {
 	rt := openAny(t)
 	for _, first := range []uint32{0xffff_fffb, 0x7fff_fffb} {
 		for _, registered := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%#x/%v", first, registered), func(t *testing.T) {
-				r := newRig(t, newGroup(t, rt, Config{Ranks: 3, FirstEpoch: first, InPlaceBytes: 1}), 40<<10)
+				r := newRig(t, newGroup(t, rt, Config{Ranks: 3, FirstEpoch: first, DirectBytes: 1}), 40<<10)
 				if registered {
 					r.register()
 				}
@@ -142,7 +142,7 @@ func TestIdleSlotsAreRefreshed(t *testing.T) {
 	rt := openAny(t)
 	for _, registered := range []bool{false, true} {
 		t.Run(fmt.Sprint(registered), func(t *testing.T) {
-			g := newGroup(t, rt, Config{Ranks: 3, FirstEpoch: refresh - 3, InPlaceBytes: 1})
+			g := newGroup(t, rt, Config{Ranks: 3, FirstEpoch: refresh - 3, DirectBytes: 1})
 			r := newRig(t, g, 40<<10)
 			if registered {
 				r.register()
@@ -222,7 +222,7 @@ func TestGrids(t *testing.T) {
 	rt := openAny(t)
 	for _, grid := range [][2]int{{1, 32}, {3, 96}, {5, 128}, {2, 512}, {7, 0}, {0, 64}} {
 		t.Run(fmt.Sprint(grid), func(t *testing.T) {
-			r := newRig(t, newGroup(t, rt, Config{Ranks: 3, Blocks: grid[0], Threads: grid[1], InPlaceBytes: 1}), 40<<10)
+			r := newRig(t, newGroup(t, rt, Config{Ranks: 3, Blocks: grid[0], Threads: grid[1], DirectBytes: 1}), 40<<10)
 			for _, count := range []uint64{1, 129, 10001} {
 				r.run(trial{count: count, dt: BF16, inOff: 1, outOff: 1})
 			}
@@ -262,9 +262,9 @@ func TestBackToBack(t *testing.T) {
 	}
 }
 
-// Work behind an in-place call on its stream may overwrite the input: peers have read it by then.
+// Work behind a call with a registered input on its stream may overwrite the input: peers have read it by then.
 func TestRegisteredInputIsReusable(t *testing.T) {
-	g := newGroup(t, openAny(t), Config{Ranks: 4, InPlaceBytes: 1})
+	g := newGroup(t, openAny(t), Config{Ranks: 4, DirectBytes: 1})
 	r := newRig(t, g, 60<<10)
 	r.register()
 	c := trial{count: 15000, dt: F32}
@@ -282,7 +282,7 @@ func TestRegisteredInputIsReusable(t *testing.T) {
 
 // Registered buffers that are not equally aligned cannot be read in packs of 16 bytes, and are staged.
 func TestRegisteredUnequalAlignment(t *testing.T) {
-	g := newGroup(t, openAny(t), Config{Ranks: 2, InPlaceBytes: 1})
+	g := newGroup(t, openAny(t), Config{Ranks: 2, DirectBytes: 1})
 	r := newRig(t, g, 8<<10)
 	in, out, _, _ := r.views(trial{count: 1000, dt: F32, skew: 1})
 	reg, err := g.Register(in)

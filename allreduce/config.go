@@ -24,20 +24,32 @@ type Config struct {
 	// keeps about twice that much staging memory (copy and host: one times the world size). A multiple of
 	// 16. 0 is 4 MiB.
 	MaxBytes uint64
-	// InPlaceBytes is the size from which peers read a registered input in place; a smaller one is staged like
-	// any other, because the second flag exchange costs more than the copy. 0 is 1 MiB; 1 is always.
-	InPlaceBytes uint64
+	// DirectBytes is the size, in bytes, from which peers read a registered input directly; a smaller one is staged
+	// like any other, because the second flag exchange costs more than the copy. 0 is 1 MiB; 1 is always.
+	DirectBytes uint64
 	// Timeout bounds how long one rank waits for another. 0 is 10 s.
 	Timeout time.Duration
 	// Blocks and Threads fix the grid of the summing kernel. 0 chooses by size.
 	Blocks, Threads int
 	// FirstEpoch is the epoch before the first call. Only of interest to tests of the wrap-around.
 	FirstEpoch uint32
-	// Machine describes the runtime's devices better than the driver does: paths and NVML's answers, from
-	// topo/nvml. nil is the driver's own description. What the driver refuses stays refused.
+	// Machine describes the runtime's devices better than the driver does: the paths between them, which
+	// Knobs.P2PLevel needs, and NVML's answers. nil is the driver's own description; what the driver refuses stays
+	// refused. To get one:
+	//
+	//	m, err := topo.FromDriver(rt.Driver())
+	//	err = nvml.Augment(m) // of package topo/nvml; on nvml.ErrUnavailable m is as it was
 	Machine *topo.Machine
-	// Measurement is what probing found, from topo/probe or a cache. nil: claims decide. A pair that failed is
-	// not used, and its peer access is disabled where copies would go through it.
+	// Measurement is what probing these devices found. nil: claims decide. A pair that failed is not used, and its
+	// peer access is disabled where copies would go through it. What `demo probe` found is in the cache:
+	//
+	//	m, err := topo.FromDriver(rt.Driver())
+	//	key, err := topo.ReadKey("/", m)
+	//	cache, err := topo.DefaultCache()
+	//	measured, err := cache.Load(key) // topo.ErrNotCached: nobody has probed since the last change of driver or boot
+	//
+	// To probe oneself: probe.RunChild of package topo/probe, which does it in child processes, since a path that does
+	// not work can hang or lose a device, and then cache.Store. On emulated devices probe.Run is enough.
 	Measurement *topo.Measurement
 	// Knobs are the operator's, from KnobsFromEnv. They fill in what is zero above. The environment is not read here.
 	Knobs Knobs
@@ -45,7 +57,7 @@ type Config struct {
 
 const (
 	defaultMaxBytes = 4 << 20
-	defaultInPlace  = 1 << 20
+	defaultDirect   = 1 << 20
 	defaultTimeout  = 10 * time.Second
 	longestTimeout  = 24 * time.Hour
 	mostMaxBytes    = 1 << 40
@@ -57,6 +69,9 @@ func bad(arg, format string, args ...any) error {
 
 // validate fills the defaults and refuses what cannot work on rt.
 func (c *Config) validate(rt *launcher.Runtime) error {
+	if rt == nil {
+		return bad("runtime", "it is nil: pass one from launcher.Open")
+	}
 	n := len(rt.Devices())
 	if n == 0 {
 		return bad("devices", "the runtime has none: check CUDA_VISIBLE_DEVICES, or use the emulator")
@@ -93,8 +108,8 @@ func (c *Config) validate(rt *launcher.Runtime) error {
 	if c.MaxBytes == 0 {
 		c.MaxBytes = defaultMaxBytes
 	}
-	if c.InPlaceBytes == 0 {
-		c.InPlaceBytes = defaultInPlace
+	if c.DirectBytes == 0 {
+		c.DirectBytes = defaultDirect
 	}
 	if c.Timeout == 0 {
 		c.Timeout = defaultTimeout

@@ -54,13 +54,13 @@ func ParseDType(s string) (DType, error) {
 // MarshalText gives the name.
 func (d DType) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText reads a name.
+// UnmarshalText reads a name, as ParseDType does.
 func (d *DType) UnmarshalText(b []byte) (err error) {
 	*d, err = ParseDType(string(b))
 	return err
 }
 
-// Load is the value of the element at the start of b, exactly.
+// Load is the value of the element in the first Size() bytes of b, little-endian, exactly.
 func (d DType) Load(b []byte) float32 {
 	switch d {
 	case F32:
@@ -72,7 +72,7 @@ func (d DType) Load(b []byte) float32 {
 	}
 }
 
-// Store rounds v to nearest even and writes it to the start of b. NaN becomes 0x7fff in 16 bits; f32 keeps its bits.
+// Store rounds v to nearest even and writes it to the first Size() bytes of b, little-endian. NaN becomes 0x7fff in 16 bits; f32 keeps its bits.
 func (d DType) Store(b []byte, v float32) {
 	switch d {
 	case F32:

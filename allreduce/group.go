@@ -55,6 +55,9 @@ type Group struct {
 // NewGroup makes a group on rt: chooses the algorithm from what the devices can do, loads the kernels, and
 // allocates the flags and staging of every rank. Everything the group needs is loaded here, so that no later
 // call loads anything while a peer waits. Close it before rt.
+//
+// The error is an *ArgumentError or *NameError for a Config that cannot be used, a *PlanError when no algorithm, or not
+// the one asked for, can run, and otherwise the launcher's, such as launcher.ErrOutOfMemory.
 func NewGroup(rt *launcher.Runtime, cfg Config) (*Group, error) {
 	if err := cfg.validate(rt); err != nil {
 		return nil, err
@@ -154,10 +157,16 @@ func (g *Group) load(dev int, source string) (*launcher.Module, *kernels.Module,
 // World is the number of ranks.
 func (g *Group) World() int { return len(g.ranks) }
 
-// Rank is rank r, 0 ≤ r < World().
-func (g *Group) Rank(r int) *Rank { return g.ranks[r] }
+// Rank is rank r, 0 ≤ r < World(). With another number, the result's calls are an *ArgumentError, its Device is -1,
+// and its Stream nil.
+func (g *Group) Rank(r int) *Rank {
+	if r < 0 || r >= len(g.ranks) {
+		return &Rank{g: g, id: r, dev: -1}
+	}
+	return g.ranks[r]
+}
 
-// Plan is what AllReduce does with count elements of dt.
+// Plan is what AllReduce does with count elements of dt. The error is an *ArgumentError.
 func (g *Group) Plan(count uint64, dt DType) (Plan, error) {
 	n, err := bytesOf(-1, count, dt)
 	if err != nil {
@@ -183,9 +192,13 @@ func (g *Group) shape(n uint64) (blocks, threads int) {
 
 func (g *Group) fitting(threads int) int { return g.fit[threads] }
 
-// AllReduce queues the call on every rank: in[r] and out[r] are rank r's buffers. An output may be its own rank's
-// input, and apart from that overlaps no buffer of the call. Everything is checked before anything is queued. Calls
-// from several goroutines are queued one after another.
+// AllReduce queues the call on every rank: in[r] and out[r] are rank r's buffers, one per rank, each of at least
+// count × dt.Size() bytes; what is beyond is left alone. An output may be its own rank's input (a call in place), and
+// apart from that overlaps no buffer of the call. It returns once all is queued, and Sync waits for the result. Calls from
+// several goroutines are queued one after another.
+//
+// Everything is checked before anything is queued: an *ArgumentError leaves the group as it was. Otherwise the error is
+// as of Rank.AllReduce.
 func (g *Group) AllReduce(in, out []launcher.Buffer, count uint64, dt DType) error {
 	if len(in) != len(g.ranks) || len(out) != len(g.ranks) {
 		return bad("in, out", "%d and %d buffers for %d ranks", len(in), len(out), len(g.ranks))
@@ -275,9 +288,12 @@ func headOf(misalignment uint64, dt DType) uint32 {
 	return uint32((16 - misalignment) % 16 / dt.Size())
 }
 
-// Each runs f for every rank, each in a goroutine of its own, and returns the first error. ctx is cancelled
-// for the others when one fails.
+// Each runs f for every rank, each in a goroutine of its own, and returns f's first error once all have ended. The
+// ctx that f gets is cancelled when one fails.
 func (g *Group) Each(ctx context.Context, f func(ctx context.Context, r *Rank) error) error {
+	if f == nil {
+		return bad("each", "no function is given")
+	}
 	eg, ctx := errgroup.WithContext(ctx)
 	for _, rank := range g.ranks {
 		eg.Go(func() error { return f(ctx, rank) })
@@ -285,7 +301,9 @@ func (g *Group) Each(ctx context.Context, f func(ctx context.Context, r *Rank) e
 	return eg.Wait()
 }
 
-// Sync waits for the work of all ranks, and reports the group's failure if there is one: its first cause.
+// Sync waits for the work of all ranks, and reports the group's failure if there is one: its first cause, a
+// *flags.StuckError for a rank that did not come, a *MismatchError, an *AbsentError, or the launcher's. It is a
+// *launcher.TimeoutError when ctx ended first, with the work still running, and ErrClosed once the group is closed.
 func (g *Group) Sync(ctx context.Context) error {
 	var eg errgroup.Group
 	for _, rank := range g.ranks {

@@ -105,6 +105,53 @@ func TestConcurrentCalls(t *testing.T) {
 	}
 }
 
+// A rank that does not exist refuses everything, and so does what it gives.
+func TestNoSuchRank(t *testing.T) {
+	rt := openAny(t)
+	g := newGroup(t, rt, Config{Ranks: 2})
+	r := newRig(t, g, 4096)
+	in, out, _, _ := r.views(trial{count: 100, dt: F32})
+	for _, n := range []int{-1, 2, 9} {
+		k := g.Rank(n)
+		err := k.AllReduce(in[0], out[0], 100, F32)
+		require.ErrorIs(t, err, ErrInvalidArgument)
+		require.EqualError(t, err, fmt.Sprintf("all-reduce: rank: there is no rank %d: use 0 to 1", n))
+		require.ErrorIs(t, k.Sync(context.Background()), ErrInvalidArgument)
+		require.Equal(t, n, k.ID())
+		require.Equal(t, -1, k.Device())
+		require.ErrorIs(t, k.Stream().Sync(context.Background()), launcher.ErrInvalidValue)
+		_, err = rt.Alloc(k.Device(), 64)
+		require.ErrorIs(t, err, launcher.ErrInvalidValue)
+	}
+	r.run(trial{count: 100, dt: F32})
+}
+
+// What is nil, zero or closed is refused, and nothing panics.
+func TestNothingGiven(t *testing.T) {
+	_, err := NewGroup(nil, Config{})
+	require.ErrorIs(t, err, ErrInvalidArgument)
+	require.ErrorContains(t, err, "launcher.Open")
+	_, err = NewGroup(&launcher.Runtime{}, Config{})
+	require.ErrorIs(t, err, ErrInvalidArgument)
+	closed, err := launcher.Open(launcher.Config{Backend: launcher.Emu})
+	require.NoError(t, err)
+	require.NoError(t, closed.Close())
+	_, err = NewGroup(closed, Config{})
+	require.ErrorIs(t, err, launcher.ErrClosed)
+	g := newGroup(t, openAny(t), Config{Ranks: 2})
+	require.ErrorIs(t, g.AllReduce(nil, nil, 1, F32), ErrInvalidArgument)
+	require.ErrorIs(t, g.Each(context.Background(), nil), ErrInvalidArgument)
+	_, err = g.Capture(nil)
+	require.ErrorIs(t, err, ErrInvalidArgument)
+	_, _, err = Choose(nil, nil, Auto)
+	require.ErrorIs(t, err, ErrInvalidArgument)
+	_, _, err = Choose(machine("X"), []int{1}, Auto)
+	require.ErrorIs(t, err, ErrInvalidArgument)
+	_, err = Select(SelectInput{})
+	require.ErrorIs(t, err, ErrInvalidArgument)
+	require.ErrorIs(t, Reference(F32, nil), ErrInvalidArgument)
+}
+
 func TestForeignRuntime(t *testing.T) {
 	g := newGroup(t, openEmu(t, "nvlink", 2), Config{Ranks: 2})
 	r := newRig(t, g, 4096)

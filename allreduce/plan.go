@@ -42,7 +42,7 @@ func ParseAlgorithm(s string) (Algorithm, error) {
 // MarshalText gives the name.
 func (a Algorithm) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
-// UnmarshalText reads a name.
+// UnmarshalText reads a name, as ParseAlgorithm does.
 func (a *Algorithm) UnmarshalText(b []byte) (err error) {
 	*a, err = ParseAlgorithm(string(b))
 	return err
@@ -62,8 +62,12 @@ func (p Plan) String() string {
 }
 
 // Choose picks the algorithm for ranks placed on devices of m: devices[r] is rank r's. It is Select without a
-// measurement and knobs. The error is a *PlanError.
+// measurement and knobs. The error is an *ArgumentError for a machine and devices that do not fit together, or a *PlanError.
 func Choose(m *topo.Machine, devices []int, want Algorithm) (Algorithm, string, error) {
+	in := SelectInput{Machine: m, Devices: devices}
+	if err := in.validate(); err != nil {
+		return 0, "", err
+	}
 	s := selector{m: m, devices: devices}
 	return s.choose(want)
 }

@@ -34,7 +34,7 @@ func TestRandomCalls(t *testing.T) {
 		for alg, share := range map[Algorithm]int{OneshotPull: calls / 2, Copy: calls / 100, Host: calls / 100} {
 			t.Run(fmt.Sprintf("%d/%v", world, alg), func(t *testing.T) {
 				start := time.Now()
-				g := newGroup(t, rt, Config{Ranks: world, Algorithm: alg, InPlaceBytes: 1})
+				g := newGroup(t, rt, Config{Ranks: world, Algorithm: alg, DirectBytes: 1})
 				w := newWorkload(t, g, most)
 				for done := 0; done < max(share, 1); {
 					done += w.batch(min(256, max(share, 1)-done))
@@ -137,7 +137,7 @@ func (w *workload) batch(n int) int {
 	return len(list)
 }
 
-// queue makes one call: at unequal places in the pools (staged), at equal ones (read in place), or in place over
+// queue makes one call: at unequal places in the pools (staged), at equal ones (read directly), or in place over
 // a copy of the input.
 func (w *workload) queue(d *done, count uint64) {
 	kind := w.rng.IntN(4)

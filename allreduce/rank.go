@@ -37,34 +37,49 @@ type Rank struct {
 type operation struct {
 	in, out      launcher.Buffer // exactly count elements
 	call         call
-	registration *Registration // not nil: peers read the input in place
+	registration *Registration // not nil: peers read the input directly
 }
 
 // ID is the rank's number.
 func (r *Rank) ID() int { return r.id }
 
-// Device is the ordinal of the rank's device.
+// Device is the ordinal of the rank's device, as launcher.Runtime.Alloc takes it.
 func (r *Rank) Device() int { return r.dev }
 
 // Stream is where the rank's calls run. Work queued on it before a call may write the input, and work queued
 // after may read the output and overwrite the input. A kernel launched on it with LaunchConfig.Dependent must
-// execute griddepcontrol.wait: a call behind it relies on everything before it having ended.
+// execute griddepcontrol.wait: a call behind it relies on everything before it having ended. It belongs to the group,
+// which closes it.
 func (r *Rank) Stream() *launcher.Stream { return r.stream }
 
 // AllReduce queues this rank's part of a call: out becomes the sum of all ranks' in, count elements of dt
-// each. in and out are memory of the rank's device, aligned to an element, and either the same or apart; out is apart
-// from the other ranks' buffers too, which only Group.AllReduce can check. It returns once the work is queued:
-// at once for oneshot-pull, unless this rank is 256 calls ahead of another; copy and host wait, up to
-// Config.Timeout, until the other ranks have come. Every rank must make the same calls in the same order.
+// each. in and out are memory of the rank's device, of at least count × dt.Size() bytes, aligned to an element, and
+// either the same (a call in place) or apart; out is apart from the other ranks' buffers too, which only Group.AllReduce
+// can check. Every rank must make the same calls in the same order.
 //
-// After a failure, on whichever rank, outputs are undefined, and an input that peers read in place must not be
-// overwritten before every rank's Sync has returned.
+// It returns once the work is queued: at once for oneshot-pull, unless this rank is 256 calls ahead of another; copy and
+// host wait, up to Config.Timeout, until the other ranks have come. So with those every rank needs a goroutine of its
+// own (Group.Each), while one goroutine can use Group.AllReduce.
+//
+// The error is an *ArgumentError, which leaves the group as it was; a *MismatchError, an *AbsentError or the
+// launcher's, with which the group has failed; a *FailedError when it had before; or ErrClosed.
+//
+// After a failure, on whichever rank, outputs are undefined, and a registered input must not be overwritten before
+// every rank's Sync has returned.
 func (r *Rank) AllReduce(in, out launcher.Buffer, count uint64, dt DType) error {
 	op, err := r.check(in, out, count, dt)
 	if err != nil {
 		return err
 	}
 	return r.enqueue(&op)
+}
+
+// exists refuses what Group.Rank gives for a number that is no rank's.
+func (r *Rank) exists() error {
+	if r.stream == nil {
+		return bad("rank", "there is no rank %d: use 0 to %d", r.id, len(r.g.ranks)-1)
+	}
+	return nil
 }
 
 // bytesOf is the size of count elements.
@@ -81,6 +96,9 @@ func bytesOf(rank int, count uint64, dt DType) (uint64, error) {
 
 // check refuses what cannot be queued, and finds how the call is to be done. It changes nothing.
 func (r *Rank) check(in, out launcher.Buffer, count uint64, dt DType) (op operation, err error) {
+	if err := r.exists(); err != nil {
+		return op, err
+	}
 	if err := r.g.refusal(); err != nil {
 		return op, err
 	}
@@ -164,10 +182,13 @@ func (r *Rank) enqueue(op *operation) error {
 	return p.refusal()
 }
 
-// Sync waits for the rank's queued work. It returns the wait's failure (a launcher.TimeoutError when ctx ended
-// first, with the work still running), what went wrong on this rank (a *flags.StuckError naming the peer), or
-// the group's failure.
+// Sync waits for the rank's queued work. It returns the wait's failure (a *launcher.TimeoutError when ctx ended
+// first, with the work still running), what went wrong on this rank (a *flags.StuckError naming the peer), the
+// group's failure (a *FailedError), or ErrClosed.
 func (r *Rank) Sync(ctx context.Context) error {
+	if err := r.exists(); err != nil {
+		return err
+	}
 	g := r.g
 	if g.closed.Load() {
 		return ErrClosed

@@ -10,8 +10,9 @@ import (
 const nan32 = 0x7fffffff
 
 // Reference is the all-reduce on the CPU, the definition that every algorithm is held to: the fp32 sum of
-// in[0], in[1], … in that order, rounded once. Each in[r], and out, hold the same number of elements; out
-// may be one of the inputs. The error says which length is wrong.
+// in[0], in[1], … in that order, rounded once. Each in[r], and out, are of the same length, a multiple of dt.Size()
+// bytes, and hold little-endian elements; out may be one of the inputs. The error is an *ArgumentError that says which
+// length is wrong.
 func Reference(dt DType, out []byte, in ...[]byte) error {
 	size := int(dt.Size())
 	switch {

@@ -8,7 +8,7 @@ import (
 	"github.com/fenceline/fenceline/launcher"
 )
 
-// Registration is a buffer on every rank that peers may read in place, which saves one-shot pull the copy
+// Registration is a buffer on every rank that peers may read directly, which saves one-shot pull the copy
 // into staging.
 type Registration struct {
 	g    *Group
@@ -17,10 +17,11 @@ type Registration struct {
 	base [flags.MaxRanks]uint64
 }
 
-// Register makes bufs[r], memory of rank r's device and all of one size, readable in place by every rank. A
-// later call whose input lies in it, at the same offset on every rank, and whose output lies apart from it
-// is done in place if it is large enough (Config.InPlaceBytes); all ranks must make that call so. The buffers must outlive the registration. With the
-// other algorithms it has no effect.
+// Register lets every rank read bufs[r] directly: one buffer per rank, memory of rank r's device, all of one size. In
+// a later call whose input lies in it, at the same offset on every rank, and whose output lies apart from it, peers read
+// the input where it is, if the call is large enough (Config.DirectBytes); all ranks must make that call so. The
+// buffers must outlive the registration. With the other algorithms it has no effect. The error is an *ArgumentError, or
+// ErrClosed.
 func (g *Group) Register(bufs []launcher.Buffer) (*Registration, error) {
 	if g.closed.Load() {
 		return nil, ErrClosed
@@ -61,7 +62,7 @@ func (g *Group) Register(bufs []launcher.Buffer) (*Registration, error) {
 	return reg, nil
 }
 
-// Close ends the registration. Calls queued before stay valid as long as the buffers do.
+// Close ends the registration. Calls queued before stay valid as long as the buffers do. The error is always nil.
 func (reg *Registration) Close() error {
 	g := reg.g
 	g.mu.Lock()
@@ -71,11 +72,11 @@ func (reg *Registration) Close() error {
 	return nil
 }
 
-// findRegistration marks op for in-place reads if its input is registered, large enough, and nothing stands
+// findRegistration marks op for direct reads if its input is registered, large enough, and nothing stands
 // against it: peers read the input while this rank writes its output, so the two must be apart on every rank; and the
 // kernel reads packs of 16 bytes, so the inputs must be equally aligned.
 func (g *Group) findRegistration(rank int, op *operation, n uint64) {
-	if n < g.cfg.InPlaceBytes {
+	if n < g.cfg.DirectBytes {
 		return
 	}
 	in, out := op.in.Ptr(), op.out.Ptr()
