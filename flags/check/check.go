@@ -40,6 +40,9 @@ func Check(p *Program, o Options) (*Result, error) {
 	if x.why != "" {
 		s.incomplete(x.why)
 	}
+	if o.Replay == "" && o.Strategy != Exhaustive && !p.Racy && !o.NoFix {
+		s.shorten()
+	}
 	if p.Stronger != nil && !o.NoFix {
 		for i := range s.r.Findings {
 			s.fix(&s.r.Findings[i])
@@ -178,6 +181,33 @@ func (s *search) replay(token string) error {
 		return nil
 	}
 	return fmt.Errorf("replay token %q: it begins with x:, r: or p:", token)
+}
+
+// shorten looks for executions that show the same findings after fewer operations.
+func (s *search) shorten() {
+	const tries = 100
+	kept, ops, evicted := s.r.Findings, s.x.ops, s.x.evicted
+	if len(kept) == 0 {
+		return
+	}
+	r, ok := s.x.choose.(*randomly)
+	if !ok {
+		return
+	}
+	for i := uint64(1); i <= tries; i++ {
+		r.seed = mix(s.o.Seed - i*0x9e3779b97f4a7c15)
+		s.x.run()
+		for k := range s.x.found {
+			f := &s.x.found[k]
+			for j := range kept {
+				if kept[j].key() == f.key() && len(f.History) < len(kept[j].History) {
+					f.Token = r.token()
+					kept[j] = *f
+				}
+			}
+		}
+	}
+	s.x.ops, s.x.evicted = ops, evicted
 }
 
 // fix looks for one instruction that, made stronger, makes the finding go away.

@@ -10,7 +10,7 @@ import (
 // logged is a strong operation of the execution, for the history of a finding.
 type logged struct {
 	event
-	device int32
+	cta    int32
 	at     *location
 	value  uint64
 	writes bool
@@ -23,7 +23,7 @@ func (x *exec) note(t *thread, l *location, w *write, writes bool) {
 		copy(x.log, x.log[mostLogged/2:])
 		x.log = x.log[:mostLogged/2]
 	}
-	x.log = append(x.log, logged{t.now(t.event.Inst), t.device, l, w.value, writes})
+	x.log = append(x.log, logged{t.now(t.event.Inst), t.cta, l, w.value, writes})
 }
 
 // access describes what an event was.
@@ -71,8 +71,9 @@ func (x *exec) report(t *thread, f Finding) {
 	if f.B == nil && t != nil {
 		f.B = x.describe(t.now(t.event.Inst), false)
 	}
-	for i := max(0, len(x.log)-mostHistory); i < len(x.log); i++ {
-		e := &x.log[i]
+	told := x.conversation()
+	for i := max(0, len(told)-mostHistory); i < len(told); i++ {
+		e := &told[i]
 		a := x.describe(e.event, e.writes)
 		a.Value = e.value
 		if b := x.mem.find(e.at.address, e.at.size); b != nil {
@@ -85,6 +86,28 @@ func (x *exec) report(t *thread, f Finding) {
 }
 
 const mostHistory = 24
+
+// conversation are the strong operations at locations that more than one block uses: what a thread block says to itself
+// explains nothing.
+func (x *exec) conversation() []logged {
+	first := map[*location]int32{}
+	several := map[*location]bool{}
+	for i := range x.log {
+		e := &x.log[i]
+		if c, ok := first[e.at]; !ok {
+			first[e.at] = e.cta
+		} else if c != e.cta {
+			several[e.at] = true
+		}
+	}
+	var out []logged
+	for i := range x.log {
+		if several[x.log[i].at] {
+			out = append(out, x.log[i])
+		}
+	}
+	return out
+}
 
 // race is one between plain accesses: first came before second in this execution, and nothing orders them.
 func (x *exec) race(first, second event, b *buffer, off, size int, firstReads, secondWrites bool) {

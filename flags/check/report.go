@@ -129,5 +129,5 @@ type Options struct {
 	Findings   int    // stop after so many different ones; 0: one
 	Replay     string // run this token's execution alone
 	Progress   func(executions uint64)
-	NoFix      bool // do not look for Finding.Fix
+	NoFix      bool // look neither for Finding.Fix nor for a shorter history
 }
