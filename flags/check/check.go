@@ -120,11 +120,10 @@ func (s *search) random(pct bool) {
 }
 
 func (r *randomly) token() string {
-	kind := "r"
-	if r.changes >= 0 {
-		kind = "p"
+	if r.changes < 0 {
+		return fmt.Sprintf("r:%x", r.seed)
 	}
-	return kind + ":" + strconv.FormatUint(r.seed, 16)
+	return fmt.Sprintf("p:%x:%x", r.seed, r.length)
 }
 
 // mix spreads a seed over all bits.
@@ -169,12 +168,17 @@ func (s *search) replay(token string) error {
 		s.one(d.token)
 		return nil
 	case "r", "p":
-		seed, err := strconv.ParseUint(rest, 16, 64)
-		if err != nil {
-			return fmt.Errorf("replay token %q: want a seed in hexadecimal after the colon", token)
-		}
 		r := newRandomly(kind == "p")
-		r.seed = seed
+		first, second, two := strings.Cut(rest, ":")
+		var err, err2 error
+		r.seed, err = strconv.ParseUint(first, 16, 64)
+		if kind == "p" {
+			r.length, err2 = strconv.ParseUint(second, 16, 64)
+			r.fixed = true
+		}
+		if err != nil || err2 != nil || two != (kind == "p") || r.fixed && r.length == 0 {
+			return fmt.Errorf("replay token %q: want r:SEED or p:SEED:LENGTH, in hexadecimal", token)
+		}
 		s.x.choose = r
 		s.x.run()
 		s.one(r.token)

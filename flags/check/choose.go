@@ -36,6 +36,7 @@ type randomly struct {
 	at         []uint64 // steps at which the leader falls behind
 	step       uint64
 	length     uint64 // of executions so far
+	fixed      bool   // length is given, by a token
 }
 
 func newRandomly(pct bool) *randomly {
@@ -55,7 +56,9 @@ func (r *randomly) begin(x *exec) {
 	if r.changes < 0 {
 		return
 	}
-	r.length = max(r.length, r.step, 64)
+	if !r.fixed {
+		r.length = max(r.length, r.step, 64)
+	}
 	r.step = 0
 	r.priorities = r.priorities[:0]
 	for range x.threads {
