@@ -1,0 +1,127 @@
+package axiom
+
+import "github.com/fenceline/fenceline/flags/check/litmus"
+
+// signed widens v, of the instruction's type, with its sign.
+func signed(in *litmus.Instr, v uint64) int64 {
+	shift := 64 - 8*in.Size
+	return int64(v<<shift) >> shift
+}
+
+func less(in *litmus.Instr, x, y uint64) bool {
+	if in.Type[0] == 's' {
+		return signed(in, x) < signed(in, y)
+	}
+	return x < y
+}
+
+func compute(in *litmus.Instr, f *frame) (value, deps uint64) {
+	var v [3]uint64
+	for i, s := range in.Src {
+		var d uint64
+		v[i], d = f.arg(s)
+		deps |= d
+	}
+	switch in.Op {
+	case litmus.Setp:
+		return b2u(compare(in, v[0], v[1])), deps
+	case litmus.Select:
+		if v[2] != 0 {
+			return v[0], deps
+		}
+		return v[1], deps
+	}
+	return binary(in, v[0], v[1]) & mask(in.Size), deps
+}
+
+func b2u(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func compare(in *litmus.Instr, x, y uint64) bool {
+	switch in.Fn {
+	case "eq":
+		return x == y
+	case "ne":
+		return x != y
+	case "lt":
+		return less(in, x, y)
+	case "ge":
+		return !less(in, x, y)
+	case "gt":
+		return less(in, y, x)
+	}
+	return !less(in, y, x)
+}
+
+// binary is arithmetic, and what an RMW makes of the old value x.
+func binary(in *litmus.Instr, x, y uint64) uint64 {
+	switch in.Fn {
+	case "add":
+		return x + y
+	case "sub":
+		return x - y
+	case "mul":
+		return x * y
+	case "and":
+		return x & y
+	case "or":
+		return x | y
+	case "xor":
+		return x ^ y
+	case "shl":
+		if y >= uint64(8*in.Size) {
+			return 0
+		}
+		return x << y
+	case "shr":
+		if in.Type[0] == 's' {
+			return uint64(signed(in, x) >> min(y, 63))
+		}
+		if y >= uint64(8*in.Size) {
+			return 0
+		}
+		return x >> y
+	case "min":
+		if less(in, y, x) {
+			return y
+		}
+	case "max":
+		if less(in, x, y) {
+			return y
+		}
+	case "exch":
+		return y
+	case "inc":
+		if x >= y {
+			return 0
+		}
+		return x + 1
+	case "dec":
+		if x == 0 || x > y {
+			return y
+		}
+		return x - 1
+	}
+	return x // mov, and what min and max leave
+}
+
+// written is what element k of a store writes, or an RMW in place of old.
+func written(in *litmus.Instr, f *frame, k int, old uint64) (value, deps uint64) {
+	if in.Op == litmus.Store {
+		value, deps = f.arg(in.Src[k])
+		return value & mask(in.Size), deps
+	}
+	v, deps := f.arg(in.Src[0])
+	if in.Fn == "cas" {
+		swap, more := f.arg(in.Src[1])
+		if old == v {
+			return swap, deps | more
+		}
+		return old, deps | more
+	}
+	return binary(in, old, v) & mask(in.Size), deps
+}

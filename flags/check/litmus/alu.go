@@ -1,0 +1,69 @@
+package litmus
+
+func (c *cell) alu() {
+	c.in.Op = Alu
+	switch c.in.Fn {
+	case "mul":
+		c.need("lo")
+		c.typ(4)
+	case "cvt":
+		to := c.need("u64", "u32")
+		from := c.need("u64", "u32")
+		if to == from {
+			c.fail(c.col, "use mov", "`%s` converts nothing", c.in.Mnemonic)
+		}
+		c.nargs(2, 2)
+		c.in.Fn, c.in.Type, c.in.Size = "mov", to, typeSize(to)
+		c.dst(0)
+		c.src(c.args[1], c.cols[1], typeSize(from))
+		return
+	default:
+		c.typ(4)
+	}
+	n := 3
+	if c.in.Fn == "mov" {
+		n = 2
+	}
+	c.nargs(n, n)
+	c.dst(0)
+	c.src(c.args[1], c.cols[1], c.in.Size)
+	if n == 3 {
+		size := c.in.Size
+		if c.in.Fn == "shl" || c.in.Fn == "shr" {
+			size = 4
+		}
+		c.src(c.args[2], c.cols[2], size)
+	}
+}
+
+func (c *cell) setp() {
+	c.in.Op = Setp
+	c.in.Fn = c.need("eq", "ne", "lt", "le", "gt", "ge")
+	c.typ(4)
+	c.nargs(3, 3)
+	c.in.Dst = []string{c.reg(c.args[0], c.cols[0], 1)}
+	c.sources(1)
+}
+
+func (c *cell) selp() {
+	c.in.Op = Select
+	c.typ(4)
+	c.nargs(4, 4)
+	c.dst(0)
+	c.src(c.args[1], c.cols[1], c.in.Size)
+	c.src(c.args[2], c.cols[2], c.in.Size)
+	c.in.Src = append(c.in.Src, Arg{Reg: c.reg(c.args[3], c.cols[3], 1)})
+}
+
+func (c *cell) branch() {
+	c.in.Op = Branch
+	c.nargs(1, 1)
+	if c.in.Label = c.args[0]; !ident.MatchString(c.in.Label) {
+		c.fail(c.cols[0], "name a label of this column", "`%s` is no label", c.in.Label)
+	}
+}
+
+func (c *cell) exit() {
+	c.in.Op = Exit
+	c.nargs(0, 0)
+}
