@@ -5,14 +5,12 @@ import (
 	"math/bits"
 )
 
-// stepper runs launches by stepping their threads in turn over sequentially consistent memory. With later, loaded
-// values are put off for as long as that cannot change what they are: for private and shared words never, so only
-// where the test says.
+// stepper runs launches by stepping their threads in turn over sequentially consistent memory.
 type stepper struct {
 	mem    Memory
 	blocks []*stepBlock
 	events map[EventKind]int
-	putOff bool // defer the results of weak global loads and fill them in when they are needed
+	putOff bool // loads get their values, as they were at the time, when these are needed
 	burst  int  // events that a thread has in its turn
 }
 
@@ -29,7 +27,6 @@ type stepBlock struct {
 type stepBar struct {
 	arrived []int // thread indices
 	preds   []bool
-	red     []*Thread
 }
 
 func newStepper(mem Memory, launches ...*Launch) (*stepper, error) {
