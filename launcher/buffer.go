@@ -32,7 +32,8 @@ const (
 	ownHost                 // a view of a HostBuffer
 )
 
-// Alloc allocates size bytes on dev, aligned to at least 256. The contents are undefined.
+// Alloc allocates size bytes on dev, aligned to at least 256 bytes. The contents are undefined. No room is
+// ErrOutOfMemory; a size of 0, or no such device, is ErrInvalidValue.
 func (rt *Runtime) Alloc(dev int, size uint64) (Buffer, error) {
 	if err := rt.check("Alloc", dev); err != nil {
 		return Buffer{}, err
@@ -52,8 +53,8 @@ func (rt *Runtime) Owns(b Buffer) bool { return b.a != nil && b.a.rt == rt }
 
 // Wrap makes a Buffer of memory that something else owns, such as a tensor of another library in
 // this process. ptr must point into one allocation of dev that holds size bytes from there on;
-// dev is -1 for pinned host memory. The driver is asked, so a wrong pointer is refused here. The
-// owner must keep the memory until all work on it has ended.
+// dev is -1 for pinned host memory. The driver is asked, so a wrong pointer is refused here, as
+// ErrInvalidValue. The owner must keep the memory until all work on it has ended.
 func (rt *Runtime) Wrap(dev int, ptr, size uint64) (Buffer, error) {
 	const op = "Wrap"
 	if dev == -1 {
@@ -109,7 +110,8 @@ func (b Buffer) Device() int {
 	return b.a.dev
 }
 
-// Slice is the n bytes from off on. It is valid as long as b is and cannot be freed by itself.
+// Slice is the n bytes from byte off on; what b does not hold is ErrInvalidValue. It is valid as long as b is and
+// cannot be freed by itself.
 func (b Buffer) Slice(off, n uint64) (Buffer, error) {
 	if err := b.Check(); err != nil {
 		return Buffer{}, err
@@ -120,8 +122,8 @@ func (b Buffer) Slice(off, n uint64) (Buffer, error) {
 	return Buffer{b.a, b.off + off, n}, nil
 }
 
-// Check says whether the buffer may be used: not null, not freed, runtime open. Memory that was
-// wrapped is not asked for again.
+// Check says whether the buffer may be used: null is ErrInvalidValue; freed, or of a closed runtime, ErrClosed. Memory
+// that was wrapped is not asked for again.
 func (b Buffer) Check() error { return b.check("buffer") }
 
 func (b Buffer) check(op string) error {

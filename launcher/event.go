@@ -54,7 +54,7 @@ func (e *Event) poll(op string, limit time.Duration) (bool, error) {
 }
 
 // Elapsed is the device time from the event from to e: both with timing, of one device, recorded
-// and done.
+// and done; otherwise it is ErrInvalidValue.
 func (e *Event) Elapsed(from *Event) (time.Duration, error) {
 	const op = "Elapsed"
 	switch {

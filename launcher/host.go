@@ -13,7 +13,8 @@ type HostBuffer struct {
 	life life
 }
 
-// AllocHost allocates size bytes of pinned host memory, mapped into every device.
+// AllocHost allocates size bytes of pinned host memory, mapped into every device. No room is ErrOutOfMemory; a size of 0
+// is ErrInvalidValue.
 func (rt *Runtime) AllocHost(size uint64) (*HostBuffer, error) {
 	if err := rt.alive("AllocHost"); err != nil {
 		return nil, err

@@ -98,8 +98,9 @@ func (k *Kernel) MaxActiveBlocks(threads int, shared uint32) (int, error) {
 }
 
 // Launch queues the kernel on s with args packed by this kernel's Pack. Everything is checked
-// before anything is queued; then it is one call of the driver, with no allocation. Faults of
-// the kernel are returned by a later call, such as Stream.Sync.
+// before anything is queued: what does not fit together is ErrInvalidValue, what is closed or freed
+// *ClosedError. Then it is one call of the driver, with no allocation. A fault of the kernel, a
+// *FaultError, is returned by a later call, such as Stream.Sync.
 func (k *Kernel) Launch(s *Stream, cfg LaunchConfig, a *Args) error {
 	const op = "launch"
 	if s == nil || a == nil || a.k != k || s.rt != k.m.rt || s.dev != k.m.dev {

@@ -64,8 +64,8 @@ func (s *Stream) Handle() uintptr {
 
 func (s *Stream) String() string { return fmt.Sprintf("stream of device %d", s.Device()) }
 
-// Sync waits for all work queued so far. It returns the work's failure if there was one, or a
-// *TimeoutError when ctx ends first.
+// Sync waits for all work queued so far. It returns the work's failure if there was one, a
+// *FaultError if that was a kernel's, or a *TimeoutError when ctx ends first.
 func (s *Stream) Sync(ctx context.Context) error {
 	if err := s.exists("Sync"); err != nil {
 		return err
@@ -91,8 +91,8 @@ func (s *Stream) poll(op string, limit time.Duration) (bool, error) {
 	return s.rt.d.StreamWait(s.dev, s.h, limit)
 }
 
-// Copy queues a copy of src to dst, which must have the same size and not overlap. Memory of two
-// devices is copied by a peer copy, which needs no peer access.
+// Copy queues a copy of src to dst, which must have the same size in bytes and not overlap; otherwise it is
+// ErrInvalidValue. Memory of two devices is copied by a peer copy, which needs no peer access.
 func (s *Stream) Copy(dst, src Buffer) error {
 	const op = "Copy"
 	if err := s.operand(op, dst); err != nil {
@@ -122,8 +122,8 @@ func (s *Stream) Copy(dst, src Buffer) error {
 	})
 }
 
-// CopyIn copies src to dst, of the same size, after the work queued on the stream, and returns when
-// it is done. The wait for that work is bounded by ctx.
+// CopyIn copies src to dst, of the same size in bytes, after the work queued on the stream, and returns when
+// it is done. The wait for that work is bounded by ctx: errors are as of Sync, and ErrInvalidValue for sizes that differ.
 func (s *Stream) CopyIn(ctx context.Context, dst Buffer, src []byte) error {
 	const op = "CopyIn"
 	if err := s.goCopy(op, dst, len(src)); err != nil {
@@ -132,8 +132,8 @@ func (s *Stream) CopyIn(ctx context.Context, dst Buffer, src []byte) error {
 	return s.idle(ctx, op, len(src) == 0, func() error { return s.rt.d.CopyIn(s.dev, s.h, dst.ptr(), src) })
 }
 
-// CopyOut copies src to dst, of the same size, after the work queued on the stream, and returns
-// when it is done. The wait for that work is bounded by ctx.
+// CopyOut copies src to dst, of the same size in bytes, after the work queued on the stream, and returns
+// when it is done. The wait for that work is bounded by ctx: errors are as of Sync, and ErrInvalidValue for sizes that differ.
 func (s *Stream) CopyOut(ctx context.Context, dst []byte, src Buffer) error {
 	const op = "CopyOut"
 	if err := s.goCopy(op, src, len(dst)); err != nil {
@@ -174,7 +174,7 @@ func (s *Stream) idle(ctx context.Context, op string, empty bool, call func() er
 	}
 }
 
-// Memset queues a fill of b with value.
+// Memset queues a fill of all of b, memory of the stream's device or of the host, with value.
 func (s *Stream) Memset(b Buffer, value byte) error {
 	const op = "Memset"
 	if err := s.near(op, b); err != nil {
@@ -216,7 +216,8 @@ func (s *Stream) Wait(e *Event) error {
 }
 
 // BeginCapture starts recording work into a graph instead of running it. Other streams join by
-// waiting on an event recorded in the capture, and must be joined back before EndCapture.
+// waiting on an event recorded in the capture, and must be joined back before EndCapture. A stream that
+// captures already is ErrCapture.
 func (s *Stream) BeginCapture() error {
 	return s.submit("BeginCapture", false, "capture", func() error { return s.rt.d.BeginCapture(s.dev, s.h) })
 }
