@@ -10,6 +10,16 @@ type Module struct {
 	kernels map[string]*Kernel
 }
 
+// ParseObserved is Parse for kernels whose registers are looked at: each has a place of its own, and keeps what was
+// written to it last. See Thread.Register.
+func ParseObserved(name string, src []byte) (*Module, error) {
+	f, err := parseFile(name, src, false)
+	if err != nil {
+		return nil, err
+	}
+	return lowerFile(f, name, string(src), true)
+}
+
 // Kernel finds an entry by name.
 func (m *Module) Kernel(name string) (*Kernel, bool) {
 	k, ok := m.kernels[name]

@@ -17,16 +17,6 @@ func Parse(name string, src []byte) (*Module, error) {
 	return lowerFile(f, name, string(src), false)
 }
 
-// ParseObserved is Parse for kernels whose registers are looked at: each has a place of its own, and keeps what was
-// written to it last. See Thread.Register.
-func ParseObserved(name string, src []byte) (*Module, error) {
-	f, err := parseFile(name, src, false)
-	if err != nil {
-		return nil, err
-	}
-	return lowerFile(f, name, string(src), true)
-}
-
 // Signatures reads the entry declarations only and skips everything else unseen, so that it
 // works on PTX the interpreter would refuse. The error is always an *Error.
 func Signatures(name string, src []byte) (*Info, error) {

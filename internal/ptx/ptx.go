@@ -10,6 +10,9 @@
 // Memory), the grid and the order in which blocks run; the package owns what the
 // instructions mean, bit for bit.
 //
+// A Thread is one thread of a kernel on its own, over the same operations: the caller owns every memory that
+// threads share, the barriers and the warp's collectives, and answers the thread's events.
+//
 // What the PTX reference leaves open, or what cannot be had here:
 //
 //   - Integer division and remainder by zero give all ones, as the code does that NVIDIA's assembler puts in.

@@ -43,7 +43,7 @@ type Inst struct {
 	Text        string
 	Kind        EventKind // what it can give rise to; 0 for what concerns the thread alone
 	Sem         Sem       // Load, Store, Atomic, Fence: as in the text; atomics without one are Relaxed
-	Scope       Scope     // with Sem above Volatile; atomics without one have GPU. membar.gl is fence.sc.gpu
+	Scope       Scope     // with Sem above Volatile; atomics without one have ScopeGPU. membar.gl is fence.sc.gpu
 	Space       Space     // as in the text: SpaceGeneric has to be looked up in the event
 	Size        int       // bytes of one element of Load, Store, Atomic
 	Elements    int       // of a vector; otherwise 1
@@ -87,14 +87,6 @@ const (
 	ScopeCluster = Scope(scopeCluster)
 	ScopeGPU     = Scope(scopeGPU)
 	ScopeSys     = Scope(scopeSys)
-)
-
-// The scopes by their short names.
-const (
-	CTA     = ScopeCTA
-	Cluster = ScopeCluster
-	GPU     = ScopeGPU
-	Sys     = ScopeSys
 )
 
 var scopeNames = [...]string{"none", "cta", "cluster", "gpu", "sys"}
