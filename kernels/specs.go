@@ -1,0 +1,128 @@
+package kernels
+
+import (
+	"embed"
+	"fmt"
+	"strings"
+)
+
+//go:embed specs
+var specFiles embed.FS
+
+// Case is a kernel in a situation that package flags/check looks into: a spec with values of its params. To have another
+// checked, add a line to cases.
+type Case struct {
+	Spec       string // file in specs, without .spec
+	Source     string // kernel source
+	SM         int    // which build
+	Set        string // values of the spec's params: "dtype=bf16 count=37"
+	Exhaustive bool   // small enough to try every execution
+}
+
+// Name says which case it is.
+func (c *Case) Name() string {
+	return strings.TrimSpace(fmt.Sprintf("%s sm_%d %s", c.Spec, c.SM, c.Set))
+}
+
+// Params are the values that Set gives.
+func (c *Case) Params() map[string]string {
+	set := map[string]string{}
+	for _, f := range strings.Fields(c.Set) {
+		k, v, _ := strings.Cut(f, "=")
+		set[k] = v
+	}
+	return set
+}
+
+// SpecText is the case's spec.
+func (c *Case) SpecText() ([]byte, error) { return specFiles.ReadFile("specs/" + c.Spec + ".spec") }
+
+// Module is the build that the case runs.
+func (c *Case) Module() (*Module, error) {
+	m, err := Load()
+	if err != nil {
+		return nil, err
+	}
+	for i := range m.Modules {
+		if m.Modules[i].Source == c.Source && m.Modules[i].SM == c.SM {
+			return &m.Modules[i], nil
+		}
+	}
+	return nil, fmt.Errorf("case %s: there is no build of %s for sm_%d", c.Name(), c.Source, c.SM)
+}
+
+// Cases lists every case.
+func Cases() []Case {
+	list := []Case{}
+	for _, group := range cases {
+		for _, set := range group.sets {
+			for _, sm := range group.sms {
+				text, exhaustive := strings.CutSuffix(set, " exhaustive")
+				list = append(list, Case{group.spec, group.source, sm, text, exhaustive})
+			}
+		}
+	}
+	return list
+}
+
+// Redundant is the reviewed list of instructions that may be weakened without harm, and why.
+func Redundant() ([]byte, error) { return specFiles.ReadFile("specs/redundant.txt") }
+
+var cases = []struct {
+	spec, source string
+	sms          []int
+	sets         []string
+}{
+	{"oneshot_pull", "oneshot_pull", []int{70, 90}, []string{
+		"count=1 calls=1",
+		"count=7 calls=2",
+		"count=37 calls=3",
+		"count=7 calls=3 replace=1",
+		"dtype=f16 count=7 calls=2",
+		"dtype=bf16 count=37 calls=2",
+		"dtype=bf16 count=7 calls=2 shift=6",
+		"dtype=f16 count=37 calls=2 shift=2 replace=1",
+		"count=7 calls=3 shift=4 sizes=1",
+		"count=37 calls=4 grids=1",
+		"count=37 calls=2 grid=2 block=64",
+		"count=7 calls=4 first=0xfffffffe",
+		"count=1 calls=3 first=0xffffe",
+		"count=7 calls=2 inplace=1",
+		"count=37 calls=3 inplace=1 shift=4",
+		"dtype=f16 count=37 calls=2 inplace=1",
+		"dtype=bf16 count=7 calls=2 inplace=1 grid=2",
+		"count=1 calls=2 inplace=1 first=0xffffe",
+		"world=3 count=7 calls=3",
+		"world=3 dtype=bf16 count=37 calls=2 grids=1",
+		"world=3 dtype=f16 count=7 calls=2 inplace=1",
+		"world=4 count=7 calls=3",
+		"world=4 dtype=bf16 count=7 calls=2 inplace=1",
+		"world=8 count=7 calls=2",
+		"world=8 dtype=f16 count=7 calls=2 inplace=1",
+	}},
+	{"oneshot_pull", "oneshot_pull", []int{90}, []string{
+		"start=dependent count=7 calls=4",
+		"start=dependent dtype=bf16 count=37 calls=3 grids=1",
+		"start=dependent count=7 calls=3 inplace=1",
+		"start=dependent world=3 count=7 calls=3 sizes=1",
+	}},
+	{"oneshot_pull_replay", "oneshot_pull", []int{70, 90}, []string{
+		"count=7 calls=3",
+		"count=7 calls=3 first=0xfffffffe",
+		"count=7 calls=3 replace=1",
+		"dtype=bf16 count=37 calls=2 grid=2",
+		"count=1 calls=2 inplace=1",
+		"count=7 calls=3 inplace=1",
+		"dtype=f16 count=37 calls=2 inplace=1 grid=2",
+		"world=3 count=7 calls=2",
+		"world=3 dtype=bf16 count=7 calls=2 inplace=1",
+		"world=4 count=7 calls=2 inplace=1",
+		"world=8 dtype=f16 count=7 calls=2 inplace=1",
+	}},
+	{"reduce_local", "reduce_local", []int{70, 90}, []string{
+		"count=37", "dtype=f16 count=7", "dtype=bf16 count=37 shift=2 world=5",
+	}},
+	{"probe_post", "probe", []int{70, 90}, []string{"rounds=2", "rounds=2 count=7 block=32 grid=2"}},
+	{"probe_ping", "probe", []int{70, 90}, []string{"rounds=3"}},
+	{"probe_add", "probe", []int{70, 90}, []string{"rounds=2"}},
+}
