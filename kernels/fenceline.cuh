@@ -1,12 +1,12 @@
 // fenceline.cuh: the device side of Fenceline's flags, and the small pieces that peer kernels are made of.
-//
-// Compiles with clang (no CUDA SDK) and nvcc alike: special registers and every ordered memory access are
-// inline PTX, so the scope and strength of each one is what is written here and not a compiler's choice.
-// The layouts below are mirrored in package flags; a test there reads this file and compares.
-//
-// Everything is in namespace fl. A kernel of your own needs Pad, Control and Status memory as
-// package flags lays out, and calls, in this order: begin, then any number of (write data, barrier, arrive,
-// wait, read peers' data), with one slot array for each synchronisation point, and commit.
+// Compiles with clang (no CUDA SDK) and nvcc alike: special registers and ordered accesses are inline PTX, so the scope and
+// strength of each is what is written here. Layouts are mirrored in package flags, where a test reads this file. Namespace fl.
+// A kernel of your own needs Pad, Control and Status memory as package flags lays out, and does, in this order: wait_for_stream;
+// begin; ask poisoned: if so, it writes no shared data, posts and awaits nothing; one or two times, with SLOT_START, then
+// SLOT_END: write data, barrier, arrive from one thread, wait from one warp, barrier, read peers' data. The thread that
+// arrives first calls refresh right behind, or old flags come true after 2^31 calls. One whole warp calls commit, once, behind
+// the first barrier, poisoned or not: all epochs stay equal. A wait that fails has reported it and poisoned the rank: tell the
+// whole block (sync_block_or in the place of the barrier), and return without a result. oneshot_pull.cu does all of this.
 #pragma once
 
 #if defined(__clang__) && !defined(__global__)
