@@ -302,7 +302,7 @@ func (p *parser) finish() {
 	if p.t == nil {
 		return
 	}
-	t := p.t
+	t, line := p.t, p.line
 	p.line = t.Line
 	switch {
 	case t.Why == "":
@@ -320,6 +320,5 @@ func (p *parser) finish() {
 			}
 		}
 	}
-	p.tests = append(p.tests, t)
-	p.t = nil
+	p.tests, p.t, p.line = append(p.tests, t), nil, line
 }
