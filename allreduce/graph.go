@@ -68,7 +68,7 @@ func (g *Group) recorded(rec *recording, queue func() error) error {
 		rec.end()
 		for _, r := range g.ranks {
 			r.mu.Lock() // held for the length of a call
-			r.mu.Unlock()
+			defer r.mu.Unlock()
 		}
 	}()
 	return queue()
