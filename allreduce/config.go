@@ -51,6 +51,9 @@ type Config struct {
 	// To probe oneself: probe.RunChild of package topo/probe, which does it in child processes, since a path that does
 	// not work can hang or lose a device, and then cache.Store. On emulated devices probe.Run is enough.
 	Measurement *topo.Measurement
+	// Patch changes a kernel's PTX before it is loaded, for stress tests: file is its name, such as
+	// oneshot_pull.sm_90.ptx. It is called once for each device and fails NewGroup with its error. nil changes nothing.
+	Patch func(file string, ptx []byte) ([]byte, error)
 	// Knobs are the operator's, from KnobsFromEnv. They fill in what is zero above. The environment is not read here.
 	Knobs Knobs
 }

@@ -146,6 +146,11 @@ func (g *Group) load(dev int, source string) (*launcher.Module, *kernels.Module,
 	if err != nil {
 		return nil, nil, err
 	}
+	if g.cfg.Patch != nil {
+		if text, err = g.cfg.Patch(build.File, text); err != nil {
+			return nil, nil, fmt.Errorf("patch %s for device %d: %w", build.File, dev, err)
+		}
+	}
 	m, err := g.rt.Load(dev, build.File, text)
 	if err != nil {
 		return nil, nil, err
