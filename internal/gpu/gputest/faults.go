@@ -15,7 +15,7 @@ import (
 )
 
 // childEnv names the fault case that a child process runs.
-const childEnv = "FENCELINE_GPUTEST_FAULT"
+const childEnv = "GPUTEST_FAULT"
 
 // ranMark is what a child prints when its case has passed.
 const ranMark = "gputest: fault case passed: "
