@@ -177,8 +177,8 @@ func (b *specBuild) allocate() {
 				if v.guard != nil {
 					guard = v.guard(e)
 				}
-				if size < 0 || size > maxSpecMemory || guard < 0 || guard > maxSpecMemory {
-					b.fail(v.at, "%s has %d bytes and %d to guard it: use 0 to %d", v.name, size, guard, maxSpecMemory)
+				if size < 1 || size > maxSpecMemory || guard < 0 || guard > maxSpecMemory {
+					b.fail(v.at, "%s has %d bytes and %d to guard it: use 1 to %d", v.name, size, guard, maxSpecMemory)
 				}
 				b.charge(int(size+guard), v.at)
 				init := slices.Concat(b.fill(v.fill, number, e, call, int(size)), bytes.Repeat([]byte{guardByte}, int(guard)))

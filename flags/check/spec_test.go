@@ -280,7 +280,7 @@ func TestSpecErrors(t *testing.T) {
 		fine + "word b at 0 = 1 for i < 1 << 60":                       "words do not fit in b",
 		fine + "repeat 1000\nrepeat 1000\nend\nend":                    "more than 10000 turns",
 		fine + "repeat 20000\nsync\nend":                               "20000 times: use 0 to 10000",
-		"buffer b size 1 << 29\n" + fine[16:]:                          "use 0 to 16777216",
+		"buffer b size 1 << 29\n" + fine[16:]:                          "use 1 to 16777216",
 		"world 2\nbuffer b size 8\nlaunch other\narg 0 u64 addr(b, 2)": "there is no b of rank 2 in call 0",
 	} {
 		s, err := ParseSpec("test.spec", text)

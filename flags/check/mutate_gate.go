@@ -1,0 +1,286 @@
+package check
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fenceline/fenceline/internal/ptx"
+)
+
+// GateCase is a spec with values of its params, for kernels that the gate weakens.
+type GateCase struct {
+	Name  string
+	Spec  *Spec
+	File  string // of the PTX
+	PTX   []byte
+	Set   map[string]string
+	Lines func(file string, line int) (source string, sourceLine int, ok bool)
+}
+
+// Fate is what became of a mutant.
+type Fate string
+
+const (
+	Caught      Fate = "caught"
+	Harmless    Fate = "redundant"    // on the reviewed list
+	NotCaught   Fate = "NOT CAUGHT"   // it runs, and nothing was found
+	NotExecuted Fate = "NOT EXECUTED" // no case runs it
+)
+
+// Judged is a mutant and what became of it.
+type Judged struct {
+	Mutant
+	Kernel     string
+	Source     string // where the instruction came from, as far as that is known
+	SourceLine int
+	Fate       Fate
+	Case       string // that caught it
+	Kind       Kind   // of the finding
+	Token      string
+	Reason     string // why it is redundant
+	Executions uint64 // that were run of it
+}
+
+// Redundancy is an entry of the reviewed list: instructions that may be weakened without harm.
+type Redundancy struct {
+	Kernel string // the entry begins with it
+	Op     string // the opcode begins with it
+	What   string // the mutation; "*" is any
+	Source string // the source line holds it, or empty
+	Reason string
+}
+
+// ParseRedundancies reads a reviewed list: a line holds kernel | opcode | mutation | text of the source line | reason.
+func ParseRedundancies(name, text string) ([]Redundancy, error) {
+	var list []Redundancy
+	for i, line := range strings.Split(text, "\n") {
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		f := strings.SplitN(line, "|", 5)
+		for k := range f {
+			f[k] = strings.TrimSpace(f[k])
+		}
+		if len(f) != 5 || f[0] == "" || f[1] == "" || f[2] == "" || f[4] == "" {
+			return nil, fmt.Errorf("%s:%d: want `kernel | opcode | mutation | text of the source line | reason`, of which only the fourth may be empty", name, i+1)
+		}
+		list = append(list, Redundancy{f[0], f[1], f[2], f[3], f[4]})
+	}
+	return list, nil
+}
+
+// GateOptions say how hard the gate looks.
+type GateOptions struct {
+	Executions uint64 // of one mutant in one case, at most; 0: 300
+	Seed       uint64
+	Redundant  []Redundancy
+	SourceText func(source string, line int) string // a line of a source, to match Redundancy.Source; nil: none match
+	Progress   func(done, total int)
+}
+
+// gate is one run over the mutants of an entry.
+type gate struct {
+	o     GateOptions
+	entry string
+	cases []GateCase
+	text  []byte // of the module, with the entries that the cases launch
+	file  string
+}
+
+// Gate weakens every instruction of every entry that the cases launch, one at a time, and says which of the mutants some
+// case catches. It stops early, with what it has, when ctx ends.
+func Gate(ctx context.Context, cases []GateCase, o GateOptions) ([]Judged, error) {
+	if o.Executions == 0 {
+		o.Executions = 300
+	}
+	gates, err := gatesOf(cases, o)
+	if err != nil {
+		return nil, err
+	}
+	var all []Judged
+	total, done := 0, 0
+	for _, g := range gates {
+		total += len(g.mutants())
+	}
+	for _, g := range gates {
+		found, err := g.run(ctx, func(n int) {
+			if o.Progress != nil {
+				o.Progress(done+n, total)
+			}
+		})
+		all = append(all, found...)
+		done += len(found)
+		if err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+// gatesOf groups the cases by module and entry.
+func gatesOf(cases []GateCase, o GateOptions) ([]*gate, error) {
+	var gates []*gate
+	keep := map[*gate][]string{}
+	for _, c := range cases {
+		launched, err := c.Spec.Entries(c.Set)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range launched {
+			i := slices.IndexFunc(gates, func(g *gate) bool { return g.file == c.File && g.entry == e })
+			if i < 0 {
+				i = len(gates)
+				gates = append(gates, &gate{o: o, entry: e, file: c.File, text: c.PTX})
+			}
+			gates[i].cases = append(gates[i].cases, c)
+			keep[gates[i]] = append(keep[gates[i]], launched...)
+		}
+	}
+	for _, g := range gates {
+		g.text = Isolate(g.text, keep[g])
+	}
+	return gates, nil
+}
+
+func (g *gate) mutants() []Mutant { return Mutants(g.file, g.text, g.entry) }
+
+func (g *gate) run(ctx context.Context, progress func(int)) ([]Judged, error) {
+	covering, err := g.coverage(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []Judged
+	for i, m := range g.mutants() {
+		if ctx.Err() != nil {
+			return all, ctx.Err()
+		}
+		progress(i)
+		j := Judged{Mutant: m, Kernel: g.entry}
+		if lines := g.cases[0].Lines; lines != nil {
+			j.Source, j.SourceLine, _ = lines(g.file, m.Line)
+		}
+		cases := covering[m.Line]
+		if len(cases) == 0 {
+			j.Fate = NotExecuted
+		} else if err := g.judge(&j, cases); err != nil {
+			return all, err
+		}
+		if j.Fate != Caught {
+			if r := g.redundant(&j); r != nil {
+				j.Fate, j.Reason = Harmless, r.Reason
+			}
+		}
+		j.PTX = nil
+		all = append(all, j)
+	}
+	return all, nil
+}
+
+// judge runs a mutant in each case until one catches it: a few executions of each at first, then many.
+func (g *gate) judge(j *Judged, cases []GateCase) error {
+	module, err := ptx.Parse(g.file, j.PTX)
+	if err != nil {
+		return fmt.Errorf("mutant %v: %w", &j.Mutant, err)
+	}
+	few := min(20, g.o.Executions)
+	for round, n := range []uint64{few, g.o.Executions - few} {
+		for _, c := range cases {
+			if n == 0 {
+				continue
+			}
+			p, err := c.Spec.Program(module, c.Set)
+			if err != nil {
+				return err
+			}
+			r, err := Check(p, Options{Executions: n, Seed: g.o.Seed + uint64(round), NoFix: true})
+			if err != nil {
+				return fmt.Errorf("mutant %v: %w", &j.Mutant, err)
+			}
+			j.Executions += r.Executions
+			if len(r.Findings) > 0 {
+				f := &r.Findings[0]
+				j.Fate, j.Case, j.Kind, j.Token = Caught, c.Name, f.Kind, f.Token
+				return nil
+			}
+		}
+	}
+	j.Fate = NotCaught
+	return nil
+}
+
+// coverage says which cases execute each line that has mutants: those that a trap in its place stops.
+func (g *gate) coverage(ctx context.Context) (map[int][]GateCase, error) {
+	covering := map[int][]GateCase{}
+	for _, n := range scan(g.text, g.entry) {
+		if len(weaken(&n)) == 0 {
+			continue
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		module, err := ptx.Parse(g.file, replace(g.text, &n, n.guard+"trap;"))
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: trap in place of `%v`: %w", g.file, n.line, &n, err)
+		}
+		for _, c := range g.cases {
+			p, err := c.Spec.Program(module, c.Set)
+			if err != nil {
+				return nil, err
+			}
+			r, err := Check(p, Options{Executions: 3, Seed: g.o.Seed, NoFix: true})
+			if err != nil {
+				return nil, err
+			}
+			if slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Kind == Faulted }) {
+				covering[n.line] = append(covering[n.line], c)
+			}
+		}
+	}
+	return covering, nil
+}
+
+func (g *gate) redundant(j *Judged) *Redundancy {
+	for i := range g.o.Redundant {
+		r := &g.o.Redundant[i]
+		op := strings.Fields(strings.TrimLeft(j.Text, "@!%"))
+		if strings.HasPrefix(j.Text, "@") {
+			op = op[1:]
+		}
+		if !strings.HasPrefix(j.Kernel, r.Kernel) || !strings.HasPrefix(op[0], r.Op) || r.What != "*" && r.What != j.What {
+			continue
+		}
+		if r.Source == "" || g.o.SourceText != nil && strings.Contains(g.o.SourceText(j.Source, j.SourceLine), r.Source) {
+			return r
+		}
+	}
+	return nil
+}
+
+// Share is how many mutants of those that run were caught or are known to be harmless, and how many run.
+func Share(all []Judged) (good, executed int) {
+	for i := range all {
+		switch all[i].Fate {
+		case Caught, Harmless:
+			good++
+			executed++
+		case NotCaught:
+			executed++
+		}
+	}
+	return good, executed
+}
+
+// ErrNoMutants is what Gate's callers say when there was nothing to weaken.
+var ErrNoMutants = errors.New("there is no instruction to weaken")
+
+// SortJudged puts what was not caught first, then by place.
+func SortJudged(all []Judged) {
+	order := map[Fate]int{NotCaught: 0, NotExecuted: 1, Harmless: 2, Caught: 3}
+	slices.SortStableFunc(all, func(a, b Judged) int {
+		return cmp.Or(cmp.Compare(order[a.Fate], order[b.Fate]), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
+	})
+}
