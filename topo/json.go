@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // WriteJSON writes the machine as indented JSON with a final newline.
@@ -25,15 +28,18 @@ func (m *Machine) WriteJSON(w io.Writer) error {
 // ReadJSON reads one machine that WriteJSON wrote, and checks it. What is cut off, foreign, of another
 // version or inconsistent is an error that matches ErrFormat and says where.
 func ReadJSON(r io.Reader) (*Machine, error) {
-	dec := json.NewDecoder(r)
-	var text json.RawMessage
-	if err := dec.Decode(&text); err != nil {
-		return nil, formatError("at byte %d: %v", dec.InputOffset(), err)
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("read machine: %w", err)
 	}
-	// A second value means two records were joined, or an old tail was left behind.
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, formatError("at byte %d: text after the record", dec.InputOffset())
+	if text, err = oneValue(text); err != nil {
+		return nil, formatError("%v", err)
 	}
+	return readMachine(text)
+}
+
+// readMachine reads a machine from one JSON value.
+func readMachine(text []byte) (*Machine, error) {
 	// The version comes first: fields of another one may have other types.
 	var h heading
 	var m Machine
@@ -52,21 +58,96 @@ func ReadJSON(r io.Reader) (*Machine, error) {
 	return &m, nil
 }
 
-// ReadFile reads a machine from a file: JSON that WriteJSON wrote, or the output of `nvidia-smi topo -m` (see ParseSMI).
-// The error names the file.
+// What oneValue finds wrong: the text stops inside the value, or goes on behind it.
+var (
+	errCutOff = errors.New("the text is cut off")
+	errBehind = errors.New("there is something behind the record")
+)
+
+// oneValue is the only JSON value of a text. A second one means that two records were joined, or that an old tail was
+// left behind.
+func oneValue(text []byte) ([]byte, error) {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	var value json.RawMessage
+	switch err := dec.Decode(&value); {
+	case errors.Is(err, io.EOF):
+		return nil, fmt.Errorf("%w: it is empty: save it again", errCutOff)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, fmt.Errorf("%w: it ends at byte %d: save it again", errCutOff, len(text))
+	case err != nil:
+		at := dec.InputOffset()
+		var syntax *json.SyntaxError
+		if errors.As(err, &syntax) {
+			at = syntax.Offset
+		}
+		return nil, fmt.Errorf("at byte %d: %w", at, err)
+	}
+	end := int(dec.InputOffset())
+	if rest := bytes.TrimLeft(text[end:], " \t\r\n"); len(rest) > 0 {
+		return nil, fmt.Errorf("%w: it ends at byte %d, and text after it begins with %q: take that out, or save it again", errBehind, end, clip(string(rest)))
+	}
+	return value, nil
+}
+
+// ReadFile reads a machine from a file: JSON that WriteJSON wrote, a saved Baseline, a document that has a machine as its
+// field "machine", as `demo topo --json` and `demo probe --json` print it, or the output of `nvidia-smi topo -m` (see
+// ParseSMI). The error names the file.
 func ReadFile(path string) (*Machine, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
+	text = bytes.TrimPrefix(text, byteOrderMark)
+	if start := bytes.TrimSpace(text); !bytes.HasPrefix(start, []byte("{")) && !json.Valid(start) {
 		return ParseSMI(path, text)
 	}
-	m, err := ReadJSON(bytes.NewReader(text))
-	if err != nil {
+	m, err := readDocument(path, text)
+	if err != nil && !errors.As(err, new(*RecordError)) { // which names it itself
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return m, nil
+	return m, err
+}
+
+// readDocument reads the machine of any JSON document that holds one; path is for messages.
+func readDocument(path string, text []byte) (*Machine, error) {
+	const want = `want a machine, a file of demo topo --save, or what demo topo --json or demo probe --json prints`
+	value, err := oneValue(text)
+	if err != nil {
+		return nil, formatError("%v", err)
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(value, &fields); err != nil {
+		return nil, formatError("this is JSON, and no object: %s", want)
+	}
+	var kind string
+	_ = json.Unmarshal(fields["kind"], &kind) // of another type it is no kind of ours
+	switch {
+	case kind == baselineKind:
+		var b Baseline
+		if err := parseRecord(path, baselineName, baselineKind, text, &b); err != nil {
+			return nil, err
+		}
+		return b.Machine, nil
+	case kind != "":
+		return nil, formatError("this is a record of kind %q: %s", kind, want)
+	case fields["machine"] != nil:
+		return readMachine(fields["machine"])
+	case fields["devices"] != nil && fields["pairs"] != nil:
+		return readMachine(value)
+	}
+	names := slices.Sorted(maps.Keys(fields))
+	for i, n := range names {
+		names[i] = strconv.Quote(clip(n))
+	}
+	const most = 8
+	if len(names) > most {
+		names = append(names[:most], "…")
+	}
+	found := "no fields"
+	if len(names) > 0 {
+		found = "the fields " + strings.Join(names, ", ")
+	}
+	return nil, formatError("this is JSON with %s: %s", found, want)
 }
 
 func (m *Machine) validate() error {

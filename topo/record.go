@@ -5,9 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // What can be wrong with a saved record. A *RecordError matches one of these, and ErrFormat.
@@ -44,16 +45,24 @@ func readRecord(path, what, kind string, v any) error {
 	if err != nil {
 		return fmt.Errorf("read %s: %w", what, err)
 	}
+	return parseRecord(path, what, kind, text, v)
+}
+
+// parseRecord is readRecord of a text; path is for messages.
+func parseRecord(path, what, kind string, text []byte, v any) error {
 	bad := func(kind error, format string, args ...any) error {
 		return &RecordError{Path: path, What: what, Kind: kind, Detail: fmt.Sprintf(format, args...)}
 	}
+	text, err := oneValue(bytes.TrimPrefix(text, byteOrderMark))
+	switch {
+	case errors.Is(err, errCutOff):
+		_, detail, _ := strings.Cut(err.Error(), ": ") // the kind says the rest
+		return bad(ErrTruncated, "%s", detail)
+	case err != nil:
+		return bad(ErrForeign, "%v", err)
+	}
 	var h heading
 	if err := json.Unmarshal(text, &h); err != nil {
-		var syntax *json.SyntaxError
-		start := bytes.TrimSpace(text)
-		if errors.As(err, &syntax) && int(syntax.Offset) >= len(text) && (len(start) == 0 || start[0] == '{') {
-			return bad(ErrTruncated, "it ends at byte %d: save it again", len(text))
-		}
 		return bad(ErrForeign, "%v", err)
 	}
 	switch {
@@ -70,9 +79,6 @@ func readRecord(path, what, kind string, v any) error {
 	if err := dec.Decode(v); err != nil {
 		return bad(ErrForeign, "at byte %d: %v", dec.InputOffset(), err)
 	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return bad(ErrForeign, "at byte %d: text after the record", dec.InputOffset())
-	}
 	if c, ok := v.(interface{ validate() error }); ok {
 		if err := c.validate(); err != nil {
 			return bad(ErrForeign, "%v", err)
@@ -81,12 +87,17 @@ func readRecord(path, what, kind string, v any) error {
 	return nil
 }
 
+var errFolder = errors.New("this is a folder: name a file in it")
+
 // writeRecord writes v to a file whole or not at all: under a temporary name in the same folder, onto the disk, and
 // then in the place of the old one. Readers see the old record or the new one.
 func writeRecord(path, what string, v any) (err error) {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return fmt.Errorf("save %s: %w", what, err)
+	}
+	if st, err := os.Stat(path); err == nil && st.IsDir() {
+		return fmt.Errorf("save %s: %w", what, &fs.PathError{Op: "write", Path: path, Err: errFolder})
 	}
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")

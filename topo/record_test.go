@@ -183,7 +183,7 @@ func TestDamagedRecords(t *testing.T) {
 		kind error
 		says string
 	}{
-		"empty":             {"", ErrTruncated, "byte 0"},
+		"empty":             {"", ErrTruncated, "it is empty: save it again"},
 		"half":              {good[:len(good)/2], ErrTruncated, "save it again"},
 		"all but the }":     {strings.TrimSuffix(strings.TrimSpace(good), "}"), ErrTruncated, ""},
 		"text":              {"GPU0 X NV4\n", ErrForeign, ""},
@@ -193,7 +193,9 @@ func TestDamagedRecords(t *testing.T) {
 		"newer":             {edit(`"version": 1`, `"version": 2`), ErrVersion, "use a newer build"},
 		"older":             {edit(`"version": 1`, `"version": 0`), ErrVersion, "save it again"},
 		"unknown field":     {edit(`"key":`, `"colour": "red", "key":`), ErrForeign, "colour"},
-		"two":               {good + good, ErrForeign, ""},
+		"two":               {good + good, ErrForeign, "there is something behind the record"},
+		"garbage behind":    {good + "x", ErrForeign, `text after it begins with "x"`},
+		"mark ahead":        {"\xef\xbb\xbf" + good[:200], ErrTruncated, "it ends at byte 200"},
 		"bad answer":        {edit(`"access": "yes"`, `"access": "perhaps"`), ErrForeign, "perhaps"},
 		"wrong ordinal":     {edit(`"ordinal": 1`, `"ordinal": 7`), ErrForeign, "ordinal 7"},
 		"without a machine": {`{"kind":"fenceline-baseline","version":1}`, ErrForeign, "no machine"},
@@ -219,7 +221,7 @@ func TestSaveIsWhole(t *testing.T) {
 	path := filepath.Join(dir, "base.json")
 	require.NoError(t, os.Mkdir(path, 0o755)) // a folder cannot be replaced by a file
 	b := NewBaseline(Key{}, machine2(Pair{}, Pair{}), nil)
-	require.ErrorContains(t, b.Save(path), "save baseline")
+	require.ErrorContains(t, b.Save(path), "base.json: this is a folder: name a file in it")
 	files, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, files, 1)

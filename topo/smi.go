@@ -1,6 +1,7 @@
 package topo
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"regexp"
@@ -46,12 +47,12 @@ type Affinity struct {
 }
 
 // ParseSMI reads the output of `nvidia-smi topo -m`, with or without matrices of `-p2p` beside it; name is for
-// messages. A line that shows the command (`nvidia-smi topo -p2p w`) says which capability the matrix below it is
-// of. One P2P matrix may lack that: it is taken for -p2p r, and noted. The devices have no UUID, and nothing is
+// messages. A line that shows the command (`nvidia-smi topo -p2p w`, or --p2pstatus) says which capability the matrix
+// below it is of. One P2P matrix may lack that: it is taken for -p2p r, and noted. The devices have no UUID, and nothing is
 // known of the driver. The older word SOC becomes SYS. What cannot be read for certain is a *TextError.
 func ParseSMI(name string, text []byte) (*Machine, error) {
 	r := &smiReader{name: name, done: map[string]int{}, m: &Machine{Version: FormatVersion, Driver: Driver{Name: "nvidia-smi"}}}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(string(bytes.TrimPrefix(text, byteOrderMark))) {
 		r.line++
 		// Of the same length, so that columns stay what they are.
 		line = escapes.ReplaceAllStringFunc(line, func(s string) string { return strings.Repeat(" ", len(s)) })
@@ -77,12 +78,15 @@ var (
 	colName  = regexp.MustCompile(`^(?:GPU\d{1,3}|NIC\d{1,3}|mlx\d+_\d+|CPU Affinity|NUMA Affinity|GPU NUMA ID)`)
 	nicName  = regexp.MustCompile(`^[a-z][a-z0-9_]*\d(?:[ \t]|$)`)
 	rowStart = regexp.MustCompile(`^(?:GPU\d{1,3}|NIC\d{1,3}|mlx\d+_\d+)(?:[ \t]|$)`)
-	p2pFlag  = regexp.MustCompile(`-p2p[ \t]+(\S+)`)
+	p2pFlag  = regexp.MustCompile(`-p2p(?:_?status)?(?:[ \t]*=[ \t]*|[ \t]+)(\S+)`)
 	nicEntry = regexp.MustCompile(`^(NIC\d{1,3}):[ \t]*(\S+)[ \t]*$`)
 )
 
 // affinityNames are the columns behind the matrix, in their order.
 var affinityNames = [...]string{"CPU Affinity", "NUMA Affinity", "GPU NUMA ID"}
+
+// byteOrderMark is what some editors put ahead of UTF-8.
+var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // smiReader reads pasted nvidia-smi text line by line.
 type smiReader struct {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -115,6 +116,11 @@ func TestP2PMatrix(t *testing.T) {
 		require.Equal(t, Pair{Link: "NV4", Read: No, ReadCode: CodeCNS, Write: Yes, WriteCode: CodeOK, NativeAtomics: No, AtomicsCode: CodeDR, NVLinkCode: CodeOK, PropertyCode: CodeNS}, m.Pairs[1][0])
 		require.Equal(t, No, m.Pairs[1][0].Property())
 		again(t, m)
+	}
+	for _, form := range []string{"--p2pstatus %", "--p2p_status %", "--p2pstatus=%", "-p2p=%", "--p2p_status  =  %"} { // nvidia-smi's other ways to say it
+		other, err := ParseSMI("all", []byte(regexp.MustCompile(`-p2p (\w)`).ReplaceAllString(blocks+links, strings.Replace(form, "%", "$1", 1))))
+		require.NoError(t, err, form)
+		require.Equal(t, m, other, form)
 	}
 	var b bytes.Buffer
 	require.NoError(t, m.WriteP2P(&b, "w"))
@@ -269,32 +275,35 @@ func TestUnreadable(t *testing.T) {
 		head + "GPU0\tX\tSYS\tSYS\n":          `t:2:12: "SYS" behind the last column`,
 		head + "GPU0\tX\tSYS\nGPU1\tOK\tX\n":  `t:3:6: "OK" is no path or state`,
 		links[:len(links)-1] + "GPU2\tSYS\tSYS\n": "t:4:1: more rows than columns",
-		"\tGPU0\tGPU2\n":                                               "t:1:7: column GPU2 where GPU1 or a NIC was expected",
-		"\tGPU0\tGPU0\n":                                               "t:1:7: two columns GPU0",
-		"\tGPU0\tNIC0\tGPU1\n":                                         "t:1:12: column GPU1 where",
-		"\tGPU0\tCPU Affinity\tGPU1\n":                                 "t:1:20: column GPU1 behind the affinities",
-		"\tGPU0\tNUMA Affinity\tCPU Affinity\n":                        "t:1:21: column CPU Affinity behind NUMA Affinity",
-		"\tGPU0\tNIC0\nGPU0\tX\tPIX\nNIC0\tSYS\tX\n":                   "t:3:6: NIC0 is SYS from GPU0, whose row says PIX",
-		"\tGPU0\tNIC0\tNIC1\nGPU0\tX\tPIX\tPIX\nNIC0\tPIX\tX\tPIX\n\n": "t:4: the matrix of line 1 ends after 2 rows of 3 GPUs and NICs",
-		"\tGPU0\tCPU Affinity\nGPU0\tX\tabc\n":                         `t:2:8: "abc" is no CPU Affinity`,
-		"\tGPU0\tCPU Affinity\nGPU0\tX\t0-\n":                          `t:2:8: "0-" is no CPU Affinity`,
-		"\tGPU0\tCPU Affinity\nGPU0\tX\t0-3\t0\n":                      `t:2:12: "0" behind the last column`,
-		three + "GPU0\tX\tSYS\t0-3\t0\t\tx\n":                          `t:2:19: "x" is no GPU NUMA ID`,
-		three + "GPU0\tX\tSYS\t0-3\tN\t\tN/A\n":                        `t:2:16: "N" is no NUMA Affinity`,
-		three + "GPU0\tX\tSYS\t0-30\t\tN/A\n":                          `t:2:18: "N/A" may belong to any of the columns`,
-		spaced + "GPU0 X SYS 0-3 N/A\n":                                `t:2:12: "0-3" may belong to any of the columns CPU Affinity, NUMA Affinity, GPU NUMA ID: the columns do not line up`,
-		spaced + "GPU0     X      SYS     0-3    1\n":                  `t:2:32: "1" may belong to any of the columns`,
-		spaced + "GPU0     X      SYS     0-3,9-2231            N/A\n": `t:2:25: a cell is missing, and "0-3,9-2231" is no CPU list run together`,
-		spaced + "GPU0     X      SYS     0-3-51               N/A\n":  `t:2:25: a cell is missing, and "0-3-51" is no CPU list run together`,
-		spaced + "GPU0     X      SYS     0            N/A\n":          `t:2:25: a cell is missing, and "0" is no CPU list run together`,
-		links + "\tGPU0\nGPU0\tX\n":                                    "t:5:2: a matrix of 1 GPUs, the one above has 2",
-		links + "something else\n":                                     `t:5:1: want a matrix, a legend or an empty line, got "something else"`,
-		links + head + "GPU0\tX\tNV4\nGPU1\tNV4\tX\n":                  "t:6:8: a second topology matrix, the first is in line 1",
-		links + p2p + p2p:                                              "t:10:9: a second P2P matrix without its command, the first is in line 5: put a line such as `-p2p w` above each",
-		links + "-p2p a\n" + p2p + "-p2p a\n" + p2p:                    "t:12:9: a second matrix of -p2p a, the first is in line 6",
-		links + " $ nvidia-smi topo -p2p rw\n" + p2p:                   `t:5:25: no such capability of -p2p, "rw": want r, w, n, a or p`,
-		links + "Legend:\n X = Self\n GPU0\tX\tOK\t\n":                 "t:7:2: a row without a header line above it",
-		"\x1b[4m\tGPU0\tGPU1\x1b[0m\nGPU0\t\x1b[1mX\tNVX\n":            `t:2:12: "NVX" is no path or state`,
+		"\tGPU0\tGPU2\n":                             "t:1:7: column GPU2 where GPU1 or a NIC was expected",
+		"\tGPU0\tGPU0\n":                             "t:1:7: two columns GPU0",
+		"\tGPU0\tNIC0\tGPU1\n":                       "t:1:12: column GPU1 where",
+		"\tGPU0\tCPU Affinity\tGPU1\n":               "t:1:20: column GPU1 behind the affinities",
+		"\tGPU0\tNUMA Affinity\tCPU Affinity\n":      "t:1:21: column CPU Affinity behind NUMA Affinity",
+		"\tGPU0\tNIC0\nGPU0\tX\tPIX\nNIC0\tSYS\tX\n": "t:3:6: NIC0 is SYS from GPU0, whose row says PIX",
+		head + "GPU0\tX\tNV18\nGPU1\tSYS\tX\n":       "t:3:6: GPU1 is SYS from GPU0, whose row says NV18",
+		head + "GPU0\tX\tSOC\nGPU1\tNV4\tX\n":        "t:3:6: GPU1 is NV4 from GPU0, whose row says SOC",
+		"\tGPU0\tNIC0\tNIC1\nGPU0\tX\tPIX\tSYS\nNIC0\tPIX\tX\tPXB\nNIC1\tSYS\tSYS\tX\n": "t:4:10: NIC1 is SYS from NIC0, whose row says PXB",
+		"\tGPU0\tNIC0\tNIC1\nGPU0\tX\tPIX\tPIX\nNIC0\tPIX\tX\tPIX\n\n":                  "t:4: the matrix of line 1 ends after 2 rows of 3 GPUs and NICs",
+		"\tGPU0\tCPU Affinity\nGPU0\tX\tabc\n":                                          `t:2:8: "abc" is no CPU Affinity`,
+		"\tGPU0\tCPU Affinity\nGPU0\tX\t0-\n":                                           `t:2:8: "0-" is no CPU Affinity`,
+		"\tGPU0\tCPU Affinity\nGPU0\tX\t0-3\t0\n":                                       `t:2:12: "0" behind the last column`,
+		three + "GPU0\tX\tSYS\t0-3\t0\t\tx\n":                                           `t:2:19: "x" is no GPU NUMA ID`,
+		three + "GPU0\tX\tSYS\t0-3\tN\t\tN/A\n":                                         `t:2:16: "N" is no NUMA Affinity`,
+		three + "GPU0\tX\tSYS\t0-30\t\tN/A\n":                                           `t:2:18: "N/A" may belong to any of the columns`,
+		spaced + "GPU0 X SYS 0-3 N/A\n":                                                 `t:2:12: "0-3" may belong to any of the columns CPU Affinity, NUMA Affinity, GPU NUMA ID: the columns do not line up`,
+		spaced + "GPU0     X      SYS     0-3    1\n":                                   `t:2:32: "1" may belong to any of the columns`,
+		spaced + "GPU0     X      SYS     0-3,9-2231            N/A\n":                  `t:2:25: a cell is missing, and "0-3,9-2231" is no CPU list run together`,
+		spaced + "GPU0     X      SYS     0-3-51               N/A\n":                   `t:2:25: a cell is missing, and "0-3-51" is no CPU list run together`,
+		spaced + "GPU0     X      SYS     0            N/A\n":                           `t:2:25: a cell is missing, and "0" is no CPU list run together`,
+		links + "\tGPU0\nGPU0\tX\n":                                                     "t:5:2: a matrix of 1 GPUs, the one above has 2",
+		links + "something else\n":                                                      `t:5:1: want a matrix, a legend or an empty line, got "something else"`,
+		links + head + "GPU0\tX\tNV4\nGPU1\tNV4\tX\n":                                   "t:6:8: a second topology matrix, the first is in line 1",
+		links + p2p + p2p: "t:10:9: a second P2P matrix without its command, the first is in line 5: put a line such as `-p2p w` above each",
+		links + "-p2p a\n" + p2p + "-p2p a\n" + p2p:         "t:12:9: a second matrix of -p2p a, the first is in line 6",
+		links + " $ nvidia-smi topo -p2p rw\n" + p2p:        `t:5:25: no such capability of -p2p, "rw": want r, w, n, a or p`,
+		links + "Legend:\n X = Self\n GPU0\tX\tOK\t\n":      "t:7:2: a row without a header line above it",
+		"\x1b[4m\tGPU0\tGPU1\x1b[0m\nGPU0\t\x1b[1mX\tNVX\n": `t:2:12: "NVX" is no path or state`,
 	} {
 		_, err := ParseSMI("t", []byte(text))
 		require.ErrorIs(t, err, ErrText, "%q", text)
@@ -333,4 +342,49 @@ func TestReadFile(t *testing.T) {
 	require.ErrorContains(t, err, "bad.json")
 	_, err = ReadFile(filepath.Join(dir, "none"))
 	require.ErrorIs(t, err, os.ErrNotExist)
+
+	paste, err := os.ReadFile("testdata/dgx1-v100.txt")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(bad, append([]byte("\xef\xbb\xbf"), paste...), 0o600))
+	marked, err := ReadFile(bad)
+	require.NoError(t, err)
+	require.Equal(t, m, marked)
+}
+
+// Whatever this project writes that holds a machine is read, and of other JSON the error says what it is.
+func TestReadDocuments(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.json")
+	want := fullBaseline().Machine
+	var bare bytes.Buffer
+	require.NoError(t, want.WriteJSON(&bare))
+	require.NoError(t, fullBaseline().Save(path))
+	saved, err := os.ReadFile(path)
+	require.NoError(t, err)
+	wrap := func(more string) string { return `{"version": 1, "machine": ` + bare.String() + more + "}" }
+	for name, text := range map[string]string{
+		"machine": bare.String(), "baseline": string(saved), "topo": wrap(`, "plan": {}`), "probe": wrap(`, "measurement": {}, "ok": true`),
+		"marked": "\xef\xbb\xbf" + wrap(""),
+	} {
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		m, err := ReadFile(path)
+		require.NoError(t, err, name)
+		require.Equal(t, want, m, name)
+	}
+	for text, says := range map[string]string{
+		`{"backend": {}, "devices": [], "p2p": []}`: `this is JSON with the fields "backend", "devices", "p2p": want a machine, a file of demo topo --save, or what demo topo --json or demo probe --json prints`,
+		`{}`:                           "this is JSON with no fields: want a machine",
+		`[1]`:                          "this is JSON, and no object: want a machine",
+		`{"kind": "fenceline-probes"}`: `this is a record of kind "fenceline-probes": want a machine`,
+		`{"kind": "fenceline-baseline", "version": 1}`:    "no machine",
+		`{"version": 1, "machine": {"version": 2}}`:       "version 2, this build reads version 1: use a newer build",
+		`{"version": 1, "machine": {"devices": "eight"}}`: "cannot unmarshal",
+		string(saved[:500]):                               "the text is cut off: it ends at byte 500: save it again",
+		string(saved) + "tail":                            `there is something behind the record: it ends at byte`,
+	} {
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		_, err := ReadFile(path)
+		require.ErrorIs(t, err, ErrFormat, text)
+		require.ErrorContains(t, err, says, text)
+		require.Equal(t, 1, strings.Count(err.Error(), path), err)
+	}
 }

@@ -107,9 +107,13 @@ func (r *smiReader) store(cells []word) error {
 		}
 	case i < r.gpus:
 		for j := range r.gpus {
-			if i != j {
-				r.m.Pairs[i][j].Link = path(cells[j])
+			if i == j {
+				continue
 			}
+			if back := r.m.Pairs[j][i].Link; j < i && path(cells[j]) != back {
+				return r.fail(cells[j].column(), "GPU%d is %s from GPU%d, whose row says %s", i, cells[j].text, j, r.m.word(back))
+			}
+			r.m.Pairs[i][j].Link = path(cells[j])
 		}
 		for k := range r.m.NICs {
 			r.m.NICs[k].GPUs[i] = path(cells[r.gpus+k])
@@ -121,7 +125,12 @@ func (r *smiReader) store(cells []word) error {
 				return r.fail(cells[j].column(), "%s is %s from GPU%d, whose row says %s", nic.Name, cells[j].text, j, c)
 			}
 		}
-		for _, c := range cells[r.gpus:] {
+		for k, c := range cells[r.gpus:] {
+			if k < i-r.gpus {
+				if other := r.m.NICs[k]; other.NICs[i-r.gpus] != path(c) {
+					return r.fail(c.column(), "%s is %s from %s, whose row says %s", nic.Name, c.text, other.Name, r.m.word(other.NICs[i-r.gpus]))
+				}
+			}
 			nic.NICs = append(nic.NICs, path(c))
 		}
 	}

@@ -247,15 +247,15 @@ func TestReadJSONRefuses(t *testing.T) {
 		return strings.Replace(good, old, with, 1)
 	}
 	for _, c := range []struct{ name, text, says string }{
-		{"empty", "", "EOF"},
-		{"cut off", good[:len(good)/2], "EOF"},
+		{"empty", "", "it is empty"},
+		{"cut off", good[:500], "the text is cut off: it ends at byte 500: save it again"},
 		{"foreign", `{"name":"x"}`, "version 0"},
 		{"not JSON", "GPU0 X", "at byte"},
 		{"later version", edit(`"version": 1`, `"version": 2`), "version 2, this build reads version 1: use a newer build"},
 		{"later version, other fields", `{"version": 2, "devices": "eight"}`, "use a newer build"},
 		{"older version", edit(`"version": 1`, `"version": 0`), "save the machine again"},
 		{"version as text", `{"version": "1"}`, "cannot unmarshal"},
-		{"two records", good + good, "text after"},
+		{"two records", good + good, "there is something behind the record"},
 		{"bad answer", edit(`"access": "yes"`, `"access": "perhaps"`), "perhaps"},
 		{"ordinals", edit(`"ordinal": 1`, `"ordinal": 7`), "ordinal 7"},
 		{"same device twice", edit(`000000000002"`, `000000000001"`), "share uuid"},
