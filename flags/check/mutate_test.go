@@ -57,7 +57,7 @@ func TestWeaken(t *testing.T) {
 		"@p st.release.gpu.global.u32 [d1+8], r1;": {"relaxed: @p st.relaxed.gpu.global.u32 [d1+8], r1;", "weak: @p st.global.u32 [d1+8], r1;",
 			".cta: @p st.release.cta.global.u32 [d1+8], r1;"},
 		"ld.volatile.global.u32 r1, [d1];": {"weak: ld.global.u32 r1, [d1];"},
-		"ld.param.u64 d1, [arg];":            nil,
+		"ld.param.u64 d1, [arg];":          nil,
 		"ld.global.v2.u32 {r1, r2}, [d1];": nil,
 		"@!p atom.acq_rel.gpu.global.add.u32 r1, [d1], 1;": {"relaxed: @!p atom.relaxed.gpu.global.add.u32 r1, [d1], 1;",
 			".cta: @!p atom.acq_rel.cta.global.add.u32 r1, [d1], 1;"},

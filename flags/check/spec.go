@@ -20,7 +20,7 @@ import (
 //	arg …                            ahead of the first launch: of every launch
 //	launch ENTRY [grid G] [block B] [shared EXPR] [on EXPR,…] [stream EXPR] [times EXPR] [resident EXPR] [dependent | ordinary]
 //	arg …                            after a launch: of that launch
-//	write NAME FILL [on EXPR,…]      the host fills a buffer anew, in the stream's order; payloads differ each time
+//	write NAME FILL [on EXPR,…]      a copy in the rank's stream fills a buffer anew; payloads differ each time
 //	sync                             all streams wait for all
 //	repeat EXPR … end                the steps between, several times
 //	expect NAME [at EXPR] [count EXPR] TYPE sum NAME [at EXPR] [on EXPR,…]

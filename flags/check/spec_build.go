@@ -311,7 +311,7 @@ func (b *specBuild) task(t Task, rank int, stream int64) {
 	b.p.Tasks = append(b.p.Tasks, t)
 }
 
-// write is a step of the host that fills a buffer anew.
+// write is a copy from the host that fills a buffer anew.
 func (b *specBuild) write(s *specStep, rank int) {
 	at := specPlace{s.buffer, rank, 0}
 	index := b.find(s.buffer, int64(rank), 0, s.at)
@@ -321,7 +321,8 @@ func (b *specBuild) write(s *specStep, rank int) {
 	e.rank, e.known = int64(rank), knowRank
 	data := b.fill(s.fill, slices.Index(b.buffers, s.buffer), e, b.writes[at], b.sizes[index])
 	b.model[index] = slices.Concat(data, b.model[index][len(data):])
-	b.task(Task{Device: Host, Name: "write " + s.buffer.name, Do: func(m *Memory) { m.Write(index, 0, data) }}, rank, 0)
+	from := b.newBuffer(Buffer{Name: "what is written to " + b.p.Buffers[index].Name, Device: Host, Size: len(data), Init: data})
+	b.copy("write "+s.buffer.name, index, from, len(data), rank)
 }
 
 // entry finds a kernel of the module.

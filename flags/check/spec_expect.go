@@ -45,7 +45,7 @@ func (b *specBuild) expect(s *specStep, final bool) {
 // snapshot copies a buffer aside when the rank's stream comes to it.
 func (b *specBuild) snapshot(index, rank int, s *specStep) int {
 	copied := b.newBuffer(Buffer{Name: b.p.Buffers[index].Name + ", copied", Device: Host, Size: b.p.Buffers[index].Size})
-	b.task(Task{Device: Host, Name: "read " + s.buffer.name, Do: func(m *Memory) { m.Write(copied, 0, m.Bytes(index)) }}, rank, 0)
+	b.copy("read "+s.buffer.name, copied, index, b.p.Buffers[index].Size, rank)
 	return copied
 }
 
