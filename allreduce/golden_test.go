@@ -18,10 +18,10 @@ func TestGoldenPlans(t *testing.T) {
 	hgx, gb200, dgx1 := read("hgx-h100-nv18-nics"), read("gb200-4gpu"), read("dgx1-v100")
 	epyc, off, switches := read("epyc-5gpu-node"), read("two-5090-p2p-off"), read("two-socket-pcie-switches")
 	const (
-		links   = " devices reach each other directly, if their NVLinks mean what they usually do: nothing states their peer access"
-		both    = ", and direct kernels need both directions"
-		reading = ", if they write as they read: only reading is stated"
-		through = ", so direct kernels cannot run and copies would pass through host memory anyway"
+		links    = " devices reach each other directly, if their NVLinks mean what they usually do: nothing states their peer access"
+		unstated = ", for nothing states it; direct kernels are not risked on that, and the driver finds copies a way"
+		reading  = ", if they write as they read: only reading is stated"
+		through  = ", so direct kernels cannot run and copies would pass through host memory anyway"
 	)
 	for name, c := range map[string]struct {
 		m       *topo.Machine
@@ -32,15 +32,15 @@ func TestGoldenPlans(t *testing.T) {
 		"hgx-h100":              {hgx, nil, Knobs{}, "oneshot-pull: all 8" + links},
 		"hgx-h100, two":         {hgx, []int{0, 7}, Knobs{}, "oneshot-pull: all 2" + links},
 		"gb200":                 {gb200, nil, Knobs{}, "oneshot-pull: all 4" + links},
-		"dgx1":                  {dgx1, nil, Knobs{}, "copy: 0→5: it is not known whether device 0 can read device 5" + both},
+		"dgx1":                  {dgx1, nil, Knobs{}, "copy: 0→5: it is not known whether device 0 can read the memory of device 5" + unstated},
 		"dgx1, a mesh":          {dgx1, []int{0, 1, 2, 3}, Knobs{}, "oneshot-pull: all 4" + links},
-		"dgx1, no mesh":         {dgx1, []int{0, 1, 2, 5}, Knobs{}, "copy: 0→5: it is not known whether device 0 can read device 5" + both},
+		"dgx1, no mesh":         {dgx1, []int{0, 1, 2, 5}, Knobs{}, "copy: 0→5: it is not known whether device 0 can read the memory of device 5" + unstated},
 		"dgx1, NVLink only":     {dgx1, nil, Knobs{P2PLevel: LevelNVL}, "host: the path between devices 0 and 5 is SYS, farther than FENCELINE_P2P_LEVEL=NVL allows" + through},
 		"epyc":                  {epyc, nil, Knobs{}, "oneshot-pull: all 5 devices reach each other directly" + reading},
 		"epyc, one bridge":      {epyc, nil, Knobs{P2PLevel: LevelPHB}, "host: the path between devices 0 and 1 is NODE, farther than FENCELINE_P2P_LEVEL=PHB allows" + through},
 		"epyc, one bridge, two": {epyc, []int{3, 4}, Knobs{P2PLevel: LevelPHB}, "oneshot-pull: all 2 devices reach each other directly" + reading},
 		"two-5090":              {off, nil, Knobs{}, "host: devices 0 and 1 have no peer access in either direction (GNS)" + through},
-		"switches":              {switches, nil, Knobs{}, "copy: 0→1: it is not known whether device 0 can read device 1" + both},
+		"switches":              {switches, nil, Knobs{}, "copy: 0→1: it is not known whether device 0 can read the memory of device 1" + unstated},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := SelectInput{Machine: c.m, Devices: c.devices, Knobs: c.knobs}

@@ -39,7 +39,7 @@ func TestChoose(t *testing.T) {
 		"none":        {machine("X0", "0X"), []int{0, 1}, Auto, Host, "devices 0 and 1 have no peer access in either direction, so direct kernels cannot run and copies would pass through host memory anyway"},
 		"subset":      {machine("X10", "1X0", "00X"), []int{0, 1}, Auto, OneshotPull, "all 2 devices reach each other directly"},
 		"one missing": {machine("X11", "1X0", "11X"), []int{0, 1, 2}, Auto, Copy, "1→2: device 1 cannot read the memory of device 2, and direct kernels need both directions"},
-		"unknown":     {machine("X?", "1X"), []int{0, 1}, Auto, Copy, "0→1: it is not known whether device 0 can read device 1, and direct kernels need both directions"},
+		"unknown":     {machine("X?", "1X"), []int{0, 1}, Auto, Copy, "0→1: it is not known whether device 0 can read the memory of device 1, for nothing states it; direct kernels are not risked on that, and the driver finds copies a way"},
 		"code":        {blocked, []int{0, 1}, Auto, Copy, "1→0: device 1 cannot read the memory of device 0 (NS), and direct kernels need both directions"},
 		"writes":      {noWrites, []int{0, 1}, Auto, Copy, "0→1: device 0 cannot write the memory of device 1 (CNS), and direct kernels need both directions"},
 		"forced":      {machine("X1", "1X"), []int{0, 1}, Host, Host, "asked for"},

@@ -46,7 +46,8 @@ func (r *Rule) matches(in *SelectInput) bool {
 // above the one taken was refused. All ranks get this plan, since every pair of their devices counts.
 //
 // A pair that probing found wanting is as good as absent, whatever is claimed. One that was not probed is taken at
-// its claims. Where nothing at all is said of a pair's peer access, an NVLink between the two counts as a claim.
+// its claims. Where nothing at all is said of a pair's peer access, an NVLink between the two counts as a claim; a pair
+// without one stays unknown, which is enough for copy and not for direct kernels.
 //
 // Blocks and Threads are for an empty device; a Group may have room for fewer. The error is an *ArgumentError for
 // input that does not fit together, or a *PlanError.
@@ -160,7 +161,7 @@ func (s *selector) choose(want Algorithm) (Algorithm, string, error) {
 	if want == Auto && s.knobs.Algorithm != Auto {
 		want, asked = s.knobs.Algorithm, "asked for by "+knobAlgo
 	}
-	noPull := s.refusePull()
+	noPull, open := s.obstacle()
 	switch want {
 	case OneshotPull:
 		if noPull != "" {
@@ -178,6 +179,9 @@ func (s *selector) choose(want Algorithm) (Algorithm, string, error) {
 	}
 	if noCopy := s.refuseCopy(); noCopy != "" {
 		return Host, fmt.Sprintf("%s, so direct kernels cannot run and copies would pass through host memory anyway", noCopy), nil
+	}
+	if open {
+		return Copy, noPull + "; direct kernels are not risked on that, and the driver finds copies a way", nil
 	}
 	return Copy, fmt.Sprintf("%s, and direct kernels need both directions", noPull), nil
 }
@@ -236,20 +240,31 @@ func (s *selector) describe() string {
 // refusePull says which pair stands in the way of direct kernels, "" for none. They read peers' data and
 // write peers' flags.
 func (s *selector) refusePull() string {
+	why, _ := s.obstacle()
+	return why
+}
+
+// obstacle is refusePull, and whether all that is wrong is that nothing states the access. A pair that is known to lack
+// it comes first.
+func (s *selector) obstacle() (why string, open bool) {
 	for _, i := range s.devices {
 		for _, j := range s.devices {
 			if i == j {
 				continue
 			}
-			if _, why := s.reads(i, j); why != "" {
-				return why
+			answer, text := s.reads(i, j)
+			if text == "" {
+				answer, text = s.writes(i, j)
 			}
-			if why := s.writes(i, j); why != "" {
-				return why
+			switch {
+			case text != "" && answer == topo.No:
+				return text, false
+			case text != "" && why == "":
+				why = text
 			}
 		}
 	}
-	return ""
+	return why, why != ""
 }
 
 // refuseCopy says which pair has no peer access either way that copies can use, "" for none. Where nothing is
@@ -268,6 +283,8 @@ func (s *selector) refuseCopy() string {
 			switch {
 			case s.barred(i, j) != "":
 				return why
+			case s.claimsRead(i, j) == topo.No && s.claimsRead(j, i) == topo.No && (s.claimsWrite(i, j) == topo.Yes || s.claimsWrite(j, i) == topo.Yes):
+				return fmt.Sprintf("devices %d and %d cannot read each other's memory%s; writing is supported, but no algorithm here only writes", i, j, s.code(i, j, s.m.Pairs[i][j].ReadCode))
 			case s.claimsRead(i, j) == topo.No && s.claimsRead(j, i) == topo.No:
 				return fmt.Sprintf("devices %d and %d have no peer access in either direction%s", i, j, s.code(i, j, s.m.Pairs[i][j].ReadCode))
 			}
@@ -327,19 +344,23 @@ func (s *selector) reads(i, j int) (topo.Tri, string) {
 	return topo.No, why
 }
 
-// writes is why i cannot write to j directly, flags included, "" if it can.
-func (s *selector) writes(i, j int) string {
+// writes is whether i can write to j directly, flags included, and why not if that is not Yes.
+func (s *selector) writes(i, j int) (topo.Tri, string) {
 	if why := s.barred(i, j); why != "" {
-		return why
+		return topo.No, why
 	}
 	if c := s.claimsWrite(i, j); c != topo.Yes {
-		return s.refusal(i, j, "write", c, s.m.Pairs[i][j].WriteCode)
+		return c, s.refusal(i, j, "write", c, s.m.Pairs[i][j].WriteCode)
 	}
 	f := s.found(i, j)
-	if why := disproved(i, j, "write", f.Write); why != "" {
-		return why
+	why := disproved(i, j, "write", f.Write)
+	if why == "" {
+		why = disproved(i, j, "raise flags in", f.Flags)
 	}
-	return disproved(i, j, "raise flags in", f.Flags)
+	if why != "" {
+		return topo.No, why
+	}
+	return topo.Yes, ""
 }
 
 // disproved is what a probe says against a pair, "" for nothing. A probe that could not be made although it was
@@ -392,7 +413,11 @@ func (s *selector) claimsWrite(i, j int) topo.Tri {
 
 func (s *selector) refusal(i, j int, what string, answer topo.Tri, c topo.Code) string {
 	if answer == topo.Unknown {
-		return fmt.Sprintf("%d→%d: it is not known whether device %d can %s device %d", i, j, i, what, j)
+		text := fmt.Sprintf("%d→%d: it is not known whether device %d can %s the memory of device %d", i, j, i, what, j)
+		if c != "" {
+			return text + fmt.Sprintf(" (%s)", c)
+		}
+		return text + ", for nothing states it"
 	}
 	return fmt.Sprintf("%d→%d: device %d cannot %s the memory of device %d%s", i, j, i, what, j, s.code(i, j, c))
 }

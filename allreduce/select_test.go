@@ -54,8 +54,9 @@ func TestSelect(t *testing.T) {
 		far.Pairs[p[0]][p[1]].Link, far.Pairs[p[1]][p[0]].Link = link, link
 	}
 	const (
-		both    = ", and direct kernels need both directions"
-		through = ", so direct kernels cannot run and copies would pass through host memory anyway"
+		unstated = ", for nothing states it; direct kernels are not risked on that, and the driver finds copies a way"
+		both     = ", and direct kernels need both directions"
+		through  = ", so direct kernels cannot run and copies would pass through host memory anyway"
 	)
 	for name, c := range map[string]struct {
 		in     SelectInput
@@ -86,8 +87,12 @@ func TestSelect(t *testing.T) {
 			"devices 0 and 1 have no peer access in either direction" + through},
 		"failing pair outside": {SelectInput{Machine: machine("X11", "1X1", "11X"), Devices: []int{0, 1},
 			Measurement: probed(3, passed, map[[2]int]topo.Measured{{1, 2}: {Read: hung}})}, OneshotPull, "all 2 devices reach each other directly, as probing found"},
-		"mig":       {SelectInput{Machine: mig}, Host, "devices 0 and 1 have no peer access in either direction (MIG)" + through},
-		"nothing":   {SelectInput{Machine: machine("X?", "?X")}, Copy, "0→1: it is not known whether device 0 can read device 1" + both},
+		"mig":                          {SelectInput{Machine: mig}, Host, "devices 0 and 1 have no peer access in either direction (MIG)" + through},
+		"nothing":                      {SelectInput{Machine: machine("X?", "?X")}, Copy, "0→1: it is not known whether device 0 can read the memory of device 1" + unstated},
+		"U":                            {SelectInput{Machine: coded(topo.Pair{ReadCode: topo.CodeU})}, Copy, "0→1: it is not known whether device 0 can read the memory of device 1 (U); direct kernels are not risked on that, and the driver finds copies a way"},
+		"unknown, and one that is not": {SelectInput{Machine: machine("X?1", "?X0", "11X")}, Copy, "1→2: device 1 cannot read the memory of device 2" + both},
+		"writes by claim": {SelectInput{Machine: coded(topo.Pair{Read: topo.No, ReadCode: topo.CodeCNS, Write: topo.Yes, WriteCode: topo.CodeOK})}, Host,
+			"devices 0 and 1 cannot read each other's memory (CNS); writing is supported, but no algorithm here only writes" + through},
 		"nvlink":    {SelectInput{Machine: linked(machine("X?", "?X"), "NV4")}, OneshotPull, "all 2 devices reach each other directly, if their NVLinks mean what they usually do: nothing states their peer access"},
 		"nvlink no": {SelectInput{Machine: linked(machine("X0", "?X"), "NV4")}, Copy, "0→1: device 0 cannot read the memory of device 1" + both},
 		"disabled": {SelectInput{Machine: all, Knobs: Knobs{P2PDisable: true}}, Host,
@@ -125,6 +130,13 @@ func TestSelect(t *testing.T) {
 	p, err := Select(SelectInput{Machine: all, Devices: []int{0, 1}, Bytes: 5 << 20, Knobs: Knobs{MaxBytes: 1 << 20}})
 	require.NoError(t, err)
 	require.Equal(t, Plan{OneshotPull, "all 2 devices reach each other directly", 32, 512, 5}, p)
+}
+
+// coded is two devices, both directions of which have this said of them.
+func coded(p topo.Pair) *topo.Machine {
+	m := machine("X?", "?X")
+	m.Pairs[0][1], m.Pairs[1][0] = p, p
+	return m
 }
 
 func TestSelectRefused(t *testing.T) {
