@@ -105,6 +105,7 @@ func TestEmulator(t *testing.T) {
 		"nvlink":  {Unknown, "12 pairs: claimed, not probed"},
 		"one-way": {Warn, "6 pairs: reached in the other direction only; 6 pairs: claimed, not probed"},
 		"no-p2p":  {Warn, "12 pairs: no peer access"},
+		"mig":     {Warn, "12 pairs: MIG instances, which have no peer access"},
 	} {
 		d, err := emu.Open(emu.Config{Machine: machine, Devices: 4})
 		require.NoError(t, err)
@@ -113,6 +114,9 @@ func TestEmulator(t *testing.T) {
 		r := Run(t.Context(), Options{Sysroot: root, Driver: d, Machine: m})
 		require.Equal(t, want.status, r.Finding("p2p").Status, machine)
 		require.Equal(t, want.result, r.Finding("p2p").Result, machine)
+		if machine == "mig" {
+			require.Equal(t, []string{whole}, r.Finding("p2p").Remedy)
+		}
 		require.Equal(t, want.status, r.Status, machine)
 		require.Equal(t, Skipped, r.Finding("driver").Status)
 		require.Contains(t, r.Finding("driver").Result, "no GPU executes anything")
@@ -141,6 +145,7 @@ func TestJudgePair(t *testing.T) {
 		{claimed, claimed, yes, bad, yes, kindNoWrites},
 		{claimed, claimed, yes, yes, bad, kindFlags},
 		{claimed, claimed, unasked, unasked, unasked, kindUnasked},
+		{topo.Pair{Access: topo.Yes, Read: topo.No, ReadCode: topo.CodeCNS}, claimed, unasked, yes, yes, kindWrites},
 		{denied, claimed, unasked, unasked, unasked, kindOneWay},
 		{denied, denied, unasked, unasked, unasked, kindNone},
 		{topo.Pair{}, topo.Pair{}, unasked, unasked, unasked, kindUnknown},

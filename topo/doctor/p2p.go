@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/fenceline/fenceline/topo"
@@ -38,7 +39,9 @@ const (
 	kindFlags    = "flags overtake their data or do not arrive"
 	kindNoReads  = "claimed, reading fails and writing works"
 	kindNoWrites = "claimed, writing fails and reading works"
+	kindWrites   = "writing is claimed, reading is not"
 	kindOneWay   = "reached in the other direction only"
+	kindMIG      = "MIG instances, which have no peer access"
 	kindNone     = "no peer access"
 	kindUnasked  = "claimed, not probed"
 	kindUnknown  = "nothing is known"
@@ -49,13 +52,15 @@ var kinds = []struct {
 	name   string
 	status Status
 }{
-	{kindLies, Fail}, {kindFlags, Fail}, {kindNoReads, Warn}, {kindNoWrites, Warn}, {kindOneWay, Warn}, {kindNone, Warn},
+	{kindLies, Fail}, {kindFlags, Fail}, {kindNoReads, Warn}, {kindNoWrites, Warn}, {kindWrites, Warn}, {kindOneWay, Warn}, {kindMIG, Warn}, {kindNone, Warn},
 	{kindUnasked, Unknown}, {kindUnknown, Unknown}, {kindGood, OK},
 }
 
 const (
 	mend   = "look at the findings on IOMMU, ACS and BAR1, then update BIOS and driver"
 	unused = mend + "; until then the pair is not used directly"
+	whole  = "MIG instances have no peer access, not even two of one GPU, so data goes through host memory; " +
+		"for peer access use whole GPUs: turn MIG off (nvidia-smi -i N -mig 0) on those that are to work together"
 )
 
 func checkP2P(h *host, f *Finding) {
@@ -90,6 +95,9 @@ func checkP2P(h *host, f *Finding) {
 				back = m.Pairs[j][i]
 			}
 			kind, example, remedy := judgePair(p, back, got)
+			if kind == kindNone && (m.Devices[i].MIG == topo.Yes || j < len(m.Devices) && m.Devices[j].MIG == topo.Yes) {
+				kind, remedy = kindMIG, whole
+			}
 			t.add(kind, fmt.Sprintf("%d→%d", i, j), example, remedy)
 		}
 	}
@@ -128,6 +136,13 @@ func judgePair(p, back topo.Pair, got topo.Measured) (kind, example, remedy stri
 		return kindNone, example, remedy
 	}
 	r, w, fl := got.Read, got.Write, got.Flags
+	if reads == topo.No && r.Answer == topo.Unknown {
+		example = "reading: no"
+		if p.ReadCode.Tri() == topo.No {
+			example = "reading: NVML says " + string(p.ReadCode)
+		}
+		return kindWrites, example, cmp.Or(codeRemedies[p.ReadCode], "copies and host staging are used: no algorithm here only writes")
+	}
 	switch {
 	case r.Answer == topo.No && w.Answer == topo.No:
 		return kindLies, "reading: " + told(r) + "; writing: " + told(w), unused
