@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"text/tabwriter"
+	"strings"
+	"unicode/utf8"
 )
 
 // Baseline is what a machine was once found to be, kept to be told when that changes.
@@ -219,20 +220,36 @@ func (c *comparison) state(what string, was Tri, wasCode Code, is Tri, isCode Co
 	}
 }
 
-// WriteDifferences prints the differences as a table; without any it says so.
+// widest is the longest text that WriteDifferences gives a column for.
+const widest = 40
+
+// WriteDifferences prints the differences as a table; without any it says so. What was expected goes on a line of its
+// own where it is long: a column as wide would push all others off the screen.
 func WriteDifferences(w io.Writer, all []Difference) error {
 	if len(all) == 0 {
 		return flush(w, "differences", "As the baseline has it.\n")
 	}
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "What\tExpected\tGot")
+	what, expected := len("What"), len("Expected")
 	for _, d := range all {
-		fmt.Fprintf(tw, "%s\t%s\t%s\n", d.What, d.Expected, d.Got)
+		what = max(what, utf8.RuneCountInString(d.What))
+		if n := utf8.RuneCountInString(d.Expected); n <= widest {
+			expected = max(expected, n)
+		}
 	}
-	if err := tw.Flush(); err != nil {
-		return fmt.Errorf("write differences: %w", err)
+	var b strings.Builder
+	line := func(first, second, third string) {
+		fmt.Fprintf(&b, "%-*s  %-*s  %s\n", what, first, expected, second, third)
 	}
-	return nil
+	line("What", "Expected", "Got")
+	for _, d := range all {
+		if utf8.RuneCountInString(d.Expected) <= widest {
+			line(d.What, d.Expected, d.Got)
+			continue
+		}
+		fmt.Fprintf(&b, "%-*s  %s\n", what, d.What, d.Expected)
+		line("", "", d.Got)
+	}
+	return flush(w, "differences", b.String())
 }
 
 // number, bytesOf and optional write what is known; unknown is empty.

@@ -3,6 +3,7 @@ package topo
 import (
 	"bytes"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -109,6 +110,14 @@ func TestWriteDifferences(t *testing.T) {
 		"What                Expected  Got\n"+
 		"driver              580       590\n"+
 		"GPU0 to GPU1: path  NV4       NV3\n", b.String())
+	b.Reset()
+	long := strings.Repeat("long ", 30)
+	require.NoError(t, WriteDifferences(&b, []Difference{{"GPU0 to GPU1: read", long + ".", "ok"}, {"driver", "580", "590"}}))
+	require.Equal(t, ""+
+		"What                Expected  Got\n"+
+		"GPU0 to GPU1: read  "+long+".\n"+
+		"                              ok\n"+
+		"driver              580       590\n", b.String())
 	require.ErrorIs(t, WriteDifferences(fullDisk{}, []Difference{{}}), errFull)
 	require.ErrorIs(t, WriteDifferences(fullDisk{}, nil), errFull)
 }

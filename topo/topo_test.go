@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 
@@ -200,6 +201,20 @@ func TestWriteDevices(t *testing.T) {
 		"GPU  Name           SM     SMs  Memory    PCI           NUMA  UUID\n"+
 		"0    Emulated H100  sm_90  132  80.0 GiB  0000:01:00.0  1     GPU-fe000000-0000-0000-0000-000000000001\n"+
 		"1    Emulated H100  sm_90  132  64.0 MiB  -             -     GPU-fe000000-0000-0000-0000-000000000002\n", b.String())
+}
+
+// Without a legend it is the same text up to there.
+func TestBare(t *testing.T) {
+	m := machine2(Pair{Link: "NV18", Access: Yes}, Pair{Link: "NV18"})
+	m.NICs = []NIC{{Name: "NIC0", Device: "mlx5_0", GPUs: []string{"PIX", "SYS"}}}
+	for _, f := range [][2]func(io.Writer) error{{m.WriteMatrix, m.WriteBareMatrix}, {m.WriteLinks, m.WriteBareLinks}} {
+		var full, bare bytes.Buffer
+		require.NoError(t, f[0](&full))
+		require.NoError(t, f[1](&bare))
+		matrix, _, found := strings.Cut(full.String(), "\nLegend:")
+		require.True(t, found)
+		require.Equal(t, matrix, bare.String())
+	}
 }
 
 type fullDisk struct{}

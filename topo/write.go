@@ -37,7 +37,12 @@ var linkLegend = []meaning{
 // WriteMatrix prints the peer access matrix in the form of `nvidia-smi topo -p2p`, with its
 // legend: the row's device reaches the column's memory. A cell is the status of reading and writing together,
 // or "read/write" where they differ.
-func (m *Machine) WriteMatrix(w io.Writer) error {
+func (m *Machine) WriteMatrix(w io.Writer) error { return m.writeMatrix(w, true) }
+
+// WriteBareMatrix is WriteMatrix without the legend.
+func (m *Machine) WriteBareMatrix(w io.Writer) error { return m.writeMatrix(w, false) }
+
+func (m *Machine) writeMatrix(w io.Writer, explained bool) error {
 	split := false
 	legend := p2pLegend
 	var b strings.Builder
@@ -52,13 +57,20 @@ func (m *Machine) WriteMatrix(w io.Writer) error {
 	if split {
 		legend = append(legend[:len(legend):len(legend)], meaning{"A/B", "reading is A, writing is B"})
 	}
-	writeLegend(&b, legend)
+	if explained {
+		writeLegend(&b, legend)
+	}
 	return flush(w, "P2P matrix", b.String())
 }
 
 // WriteLinks prints the path of each pair in the form of `nvidia-smi topo -m`, with its legend: GPUs, then NICs and
 // affinities where they are known.
-func (m *Machine) WriteLinks(w io.Writer) error {
+func (m *Machine) WriteLinks(w io.Writer) error { return m.writeLinks(w, true) }
+
+// WriteBareLinks is WriteLinks without the legends.
+func (m *Machine) WriteBareLinks(w io.Writer) error { return m.writeLinks(w, false) }
+
+func (m *Machine) writeLinks(w io.Writer, explained bool) error {
 	var b strings.Builder
 	for i := range m.Devices {
 		fmt.Fprintf(&b, "\tGPU%d", i)
@@ -90,12 +102,14 @@ func (m *Machine) WriteLinks(w io.Writer) error {
 		}
 		b.WriteByte('\n')
 	}
-	legend := slices.Clone(linkLegend)
-	for k := range legend {
-		legend[k].word = m.word(legend[k].word)
+	if explained {
+		legend := slices.Clone(linkLegend)
+		for k := range legend {
+			legend[k].word = m.word(legend[k].word)
+		}
+		writeLegend(&b, legend)
+		m.nicLegend(&b)
 	}
-	writeLegend(&b, legend)
-	m.nicLegend(&b)
 	return flush(w, "link matrix", b.String())
 }
 
