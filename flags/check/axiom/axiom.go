@@ -11,6 +11,7 @@
 //     depends on its read, whatever the operation. cas writes even when it fails.
 //   - The k-th operation of each thread on a barrier belongs to the k-th round; threads that never touch it are not awaited.
 //   - A read that races is not torn below the smallest access to its location.
+//   - A loop that only waits ends in its first round: failed rounds read, which allows nothing more. Other loops are refused.
 //   - Vector elements are separate accesses without an order among them.
 package axiom
 
@@ -39,7 +40,7 @@ func Outcomes(t *litmus.Test) (outcomes map[string]bool, racy bool, err error) {
 	return a.Outcomes, a.Race != litmus.No, nil
 }
 
-// Analyze lists all executions of a test without loops.
+// Analyze lists all executions of a test whose loops only wait.
 func Analyze(t *litmus.Test) (*Answer, error) {
 	s := &search{t: t, c: newCells(t), a: &Answer{Outcomes: map[string]bool{}, Race: litmus.No}}
 	if err := s.traces(); err != nil {
@@ -107,6 +108,9 @@ func (s *search) traces() error {
 			break
 		}
 		domain = next
+	}
+	for i, list := range s.lists {
+		s.lists[i] = slices.DeleteFunc(list, func(t trace) bool { return t.stuck })
 	}
 	s.written = make([][]map[uint64]bool, len(s.lists)+1)
 	for i := len(s.lists); i >= 0; i-- {

@@ -60,20 +60,16 @@ func disagreements(t *litmus.Test, a *axiom.Answer) (list []string) {
 	return list
 }
 
-// Every test without a loop says what the axioms say.
+// Every test says what the axioms say.
 func TestSuite(t *testing.T) {
-	straight, loops := 0, 0
+	all, loops := suite(t), 0
 	names := map[string]bool{}
-	for _, l := range suite(t) {
+	for _, l := range all {
 		require.False(t, names[l.Name], "two tests are named %s", l.Name)
 		names[l.Name] = true
 		if l.Loops() {
 			loops++
-			_, err := axiom.Analyze(l)
-			require.ErrorContains(t, err, "loops", l.Name)
-			continue
 		}
-		straight++
 		t.Run(l.Name, func(t *testing.T) {
 			a, err := axiom.Analyze(l)
 			require.NoError(t, err)
@@ -83,5 +79,5 @@ func TestSuite(t *testing.T) {
 			}
 		})
 	}
-	t.Logf("%d straight tests, %d with loops", straight, loops)
+	t.Logf("%d tests, %d with loops", len(all), loops)
 }
