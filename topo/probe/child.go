@@ -26,8 +26,9 @@ const linger = 3 * time.Second
 // all pairs together. command starts a child, which must call Serve with its stdin and stdout; it inherits the
 // environment. m is what the parent knows of the machine; the parent itself needs no driver.
 //
-// A probe in which the child hangs, crashes or faults gets the Answer No with the reason, and a new child goes on
-// with the next probe. The error is for children that never got as far as probing, and then the measurement
+// A probe in which the child hangs or faults gets the Answer No with the reason, and a new child goes on with the next
+// probe. So it does when the child dies, killed or by itself, but that says nothing certain of the pair: the Answer
+// stays Unknown, with the reason. The error is for children that never got as far as probing, and then the measurement
 // holds what was found so far.
 func RunChild(ctx context.Context, command []string, m *topo.Machine, o Options) (*topo.Measurement, error) {
 	if len(command) == 0 {
@@ -109,14 +110,14 @@ func (p *parent) child(ctx context.Context, list []item) (done int, err error) {
 	defer c.end()
 	limit, ready := p.o.Start, false
 	for done < len(list) {
-		l, why := c.next(ctx, limit)
+		l, why, late := c.next(ctx, limit)
 		switch {
 		case ctx.Err() != nil:
 			return done, context.Cause(ctx)
 		case why != "" && !ready:
 			return done, fmt.Errorf("%w: %q %s before it was ready", ErrChild, p.command, why)
 		case why != "":
-			p.take(failed(list[done], why))
+			p.take(failed(list[done], why, late))
 			return done + 1, nil
 		case l.Tag == tagFailed:
 			return done, fmt.Errorf("%w: %s", ErrChild, l.Error)
@@ -144,11 +145,14 @@ func (p *parent) take(r Result) {
 	}
 }
 
-// failed is the result of a probe that cost its child.
-func failed(it item, why string) Result {
+// failed is the result of a probe that cost its child. Only one that was late has shown that the access fails; whatever
+// else ended the child, an operator or a lack of memory included, leaves it open.
+func failed(it item, why string, late bool) Result {
 	r := Result{Pair: it.Pair, Step: it.Step, Lost: true}
 	if findStep(it.Step).number() {
 		r.Note = "not measured: child process " + why
+	} else if !late {
+		r.Check = &topo.Check{Detail: "not settled: child process " + why}
 	} else {
 		r.Check = &topo.Check{Answer: topo.No, Detail: "child process " + why}
 	}
@@ -209,25 +213,26 @@ func (c *process) read(out io.Reader) {
 	_, _ = io.Copy(io.Discard, out) // after a line too long
 }
 
-// next waits for the child's next line. why says what became of the child if there is none.
-func (c *process) next(ctx context.Context, limit time.Duration) (l line, why string) {
+// next waits for the child's next line. why says what became of the child if there is none, and late whether it was
+// given up.
+func (c *process) next(ctx context.Context, limit time.Duration) (l line, why string, late bool) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
 	case l, ok := <-c.lines:
 		if ok {
-			return l, ""
+			return l, "", false
 		}
 		<-c.ended
-		return line{}, "died: " + c.obituary()
+		return line{}, "died: " + c.obituary(), false
 	case <-ctx.Done():
-		return line{}, "was stopped"
+		return line{}, "was stopped", false
 	case <-timer.C:
 	}
 	if !c.kill() {
-		return line{}, fmt.Sprintf("timed out after %v and cannot be killed: the GPU may need a reset", limit)
+		return line{}, fmt.Sprintf("timed out after %v and cannot be killed: the GPU may need a reset", limit), true
 	}
-	return line{}, fmt.Sprintf("timed out after %v and was killed", limit) + c.stderr.suffix()
+	return line{}, fmt.Sprintf("timed out after %v and was killed", limit) + c.stderr.suffix(), true
 }
 
 // obituary is how the child ended.

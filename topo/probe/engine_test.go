@@ -93,6 +93,23 @@ func TestRefused(t *testing.T) {
 	require.Zero(t, d.Live())
 }
 
+// TestDenied: what is stated not to be supported is not tried.
+func TestDenied(t *testing.T) {
+	d := open(t, emu.Config{Custom: faulty(emu.Stalls, emu.Arrives, false)})
+	m, err := topo.FromDriver(d)
+	require.NoError(t, err)
+	m.Pairs[0][1].Read, m.Pairs[0][1].ReadCode = topo.No, topo.CodeCNS
+	m.Pairs[1][0].Write = topo.No
+	start := time.Now()
+	found, err := Run(context.Background(), d, m, Options{Timeout: time.Minute})
+	require.NoError(t, err)
+	require.Less(t, time.Since(start), 30*time.Second)
+	require.Equal(t, []string{"-yy-", "y---"}, []string{answers(found.Pairs[0][1]), answers(found.Pairs[1][0])})
+	require.Equal(t, "not probed: reading is stated as not supported (CNS)", found.Pairs[0][1].Read.Detail)
+	require.Equal(t, "not probed: writing is stated as not supported (NS)", found.Pairs[1][0].Write.Detail)
+	require.Equal(t, "not probed: it is not known whether writes arrive", found.Pairs[1][0].Flags.Detail)
+}
+
 // TestNotAFinding: what says nothing about a pair is an error.
 func TestNotAFinding(t *testing.T) {
 	d := open(t, emu.Config{Devices: 2})

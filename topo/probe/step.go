@@ -1,7 +1,9 @@
 package probe
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 
 	"github.com/fenceline/fenceline/topo"
 )
@@ -32,39 +34,56 @@ func (s *step) number() bool { return s.measure != nil }
 
 func yes(c topo.Check) bool { return c.Answer == topo.Yes }
 
+// lacking says that a check which others build on is not good; works is what it is for: "reads work".
+func lacking(c topo.Check, fails, works string) string {
+	switch c.Answer {
+	case topo.Yes:
+		return ""
+	case topo.No:
+		return fails
+	}
+	return "it is not known whether " + works
+}
+
+func noReads(m *topo.Measured) string { return lacking(m.Read, "reads do not work", "reads work") }
+func noWrites(m *topo.Measured) string {
+	return lacking(m.Write, "writes do not arrive", "writes arrive")
+}
+
 func needNothing(_, _ *topo.Measured, _ topo.Pair, _ bool) string { return "" }
 
-func needWrite(m, _ *topo.Measured, _ topo.Pair, _ bool) string {
-	if !yes(m.Write) {
-		return "writes do not arrive"
+// denied is what NVML says against a capability. Kernels would hang, fault or read garbage if they tried all the same.
+func denied(t topo.Tri, c topo.Code, what string, same bool) string {
+	if t != topo.No || same {
+		return ""
 	}
-	return ""
+	return fmt.Sprintf("%s is stated as not supported (%s)", what, cmp.Or(c, topo.CodeNS))
 }
+
+func needReadClaim(_, _ *topo.Measured, claim topo.Pair, same bool) string {
+	return denied(claim.Read, claim.ReadCode, "reading", same)
+}
+
+func needWriteClaim(_, _ *topo.Measured, claim topo.Pair, same bool) string {
+	return denied(claim.Write, claim.WriteCode, "writing", same)
+}
+
+func needWrite(m, _ *topo.Measured, _ topo.Pair, _ bool) string { return noWrites(m) }
 
 func needAtomics(m, _ *topo.Measured, claim topo.Pair, same bool) string {
-	switch {
-	case !same && claim.NativeAtomics == topo.No:
+	if !same && claim.NativeAtomics == topo.No {
 		return "the driver claims no native atomics"
-	case !yes(m.Write):
-		return "writes do not arrive"
-	case !yes(m.Read):
-		return "reads do not work"
 	}
-	return ""
+	return cmp.Or(noWrites(m), noReads(m))
 }
 
-func needRead(m, _ *topo.Measured, _ topo.Pair, _ bool) string {
-	if !yes(m.Read) {
-		return "reads do not work"
-	}
-	return ""
-}
+func needRead(m, _ *topo.Measured, _ topo.Pair, _ bool) string { return noReads(m) }
 
 func needReads(m, back *topo.Measured, _ topo.Pair, _ bool) string {
-	switch {
-	case !yes(m.Read):
-		return "reads do not work"
-	case !yes(back.Read):
+	if why := noReads(m); why != "" {
+		return why
+	}
+	if !yes(back.Read) {
 		return "reads in the opposite direction do not work, or were not checked"
 	}
 	return ""
@@ -83,9 +102,9 @@ func needFlags(m, back *topo.Measured, _ topo.Pair, _ bool) string {
 // steps in the order in which a pair is probed: what is likeliest to hang or fault comes late, what later ones need
 // comes early.
 var steps = []step{
-	{name: "write", access: withOne, needs: needNothing, check: checkWrite,
+	{name: "write", access: withOne, needs: needWriteClaim, check: checkWrite,
 		field: func(m *topo.Measured) any { return &m.Write }},
-	{name: "read", access: withOne, needs: needNothing, check: checkRead,
+	{name: "read", access: withOne, needs: needReadClaim, check: checkRead,
 		field: func(m *topo.Measured) any { return &m.Read }},
 	{name: "flags", access: withOne, needs: needWrite, check: checkFlags,
 		field: func(m *topo.Measured) any { return &m.Flags }},

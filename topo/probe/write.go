@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -11,12 +12,13 @@ import (
 )
 
 // WriteChecks prints a table of the checks: a line for each pair that was probed, and below the table what is
-// behind each cell that is not ok.
+// behind the cells that are not ok, once for all those of which the same is to be said.
 func WriteChecks(w io.Writer, m *topo.Machine, found *topo.Measurement) error {
 	if err := fits(m, found); err != nil {
 		return err
 	}
-	var b, notes strings.Builder
+	var b strings.Builder
+	var all notes
 	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "pair\tread\twrite\tflags\tatomics")
 	for i, row := range found.Pairs {
@@ -25,25 +27,74 @@ func WriteChecks(w io.Writer, m *topo.Machine, found *topo.Measurement) error {
 				continue
 			}
 			fmt.Fprintf(tw, "%d→%d", i, j)
-			for _, c := range []struct {
-				name string
-				topo.Check
-			}{{"read", r.Read}, {"write", r.Write}, {"flags", r.Flags}, {"atomics", r.Atomics}} {
-				fmt.Fprintf(tw, "\t%s", cell(c.Check))
-				if c.Answer != topo.Yes && c.Detail != "" {
-					fmt.Fprintf(&notes, "%d→%d %s: %s\n", i, j, c.name, c.Detail)
-				}
+			checks := []topo.Check{r.Read, r.Write, r.Flags, r.Atomics}
+			for _, c := range checks {
+				fmt.Fprintf(tw, "\t%s", cell(c))
 			}
+			all.add(Pair{i, j}, checks)
 			fmt.Fprintln(tw)
 		}
 	}
 	if err := tw.Flush(); err != nil {
 		return fmt.Errorf("write checks: %w", err)
 	}
-	if notes.Len() > 0 {
-		b.WriteString("\n" + notes.String())
+	if len(all.list) > 0 {
+		b.WriteByte('\n')
+	}
+	for _, n := range all.list {
+		fmt.Fprintln(&b, n)
 	}
 	return put(w, "checks", b.String())
+}
+
+// checkNames are the columns of WriteChecks.
+var checkNames = []string{"read", "write", "flags", "atomics"}
+
+// note is what is to be said of some checks of some pairs.
+type note struct {
+	pairs        []string
+	checks, text string // checks is "" for all of them
+}
+
+func (n *note) String() string {
+	const most = 8
+	pairs := strings.Join(n.pairs[:min(len(n.pairs), most)], ", ")
+	if more := len(n.pairs) - most; more > 0 {
+		pairs += fmt.Sprintf(" and %d more", more)
+	}
+	if n.checks != "" {
+		pairs += " " + n.checks
+	}
+	return pairs + ": " + n.text
+}
+
+type notes struct{ list []*note }
+
+// add notes the checks of a pair that are not good.
+func (all *notes) add(p Pair, checks []topo.Check) {
+	var texts []string
+	names := map[string][]string{}
+	for k, c := range checks {
+		if c.Answer == topo.Yes || c.Answer == topo.Unknown && c.Detail == "" {
+			continue
+		}
+		text := c.String()
+		if names[text] == nil {
+			texts = append(texts, text)
+		}
+		names[text] = append(names[text], checkNames[k])
+	}
+	for _, text := range texts {
+		of := strings.Join(names[text], ", ")
+		if len(names[text]) == len(checkNames) {
+			of = ""
+		}
+		k := slices.IndexFunc(all.list, func(n *note) bool { return n.checks == of && n.text == text })
+		if k < 0 {
+			k, all.list = len(all.list), append(all.list, &note{checks: of, text: text})
+		}
+		all.list[k].pairs = append(all.list[k].pairs, p.String())
+	}
 }
 
 func cell(c topo.Check) string {
@@ -79,6 +130,10 @@ var matrices = []matrix{
 // WriteNumbers prints the numbers in the form of p2pBandwidthLatencyTest: the connectivity that the driver claims, then
 // a matrix for each number, in GB/s (10^9 bytes) and µs. A dash is what was not measured. Memory of one
 // device counts as read and as written. A matrix of which nothing was measured is left out.
+//
+// There is no kernel's bandwidth and no latency with P2P=Disabled: both are of loads and stores that a kernel makes, which
+// without peer access reach the device's own memory only, and those are the diagonal of the matrices with P2P=Enabled.
+// p2pBandwidthLatencyTest has such matrices, of copies that the driver takes through the host, as CopyNoP2P does.
 func WriteNumbers(w io.Writer, m *topo.Machine, found *topo.Measurement) error {
 	if err := fits(m, found); err != nil {
 		return err

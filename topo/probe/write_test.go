@@ -3,6 +3,8 @@ package probe
 import (
 	"bytes"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -35,6 +37,26 @@ func TestWriteChecks(t *testing.T) {
 0→1 atomics: not probed: the driver claims no native atomics
 1→0 read: child process timed out after 2s and was killed
 `, b.String())
+}
+
+// What is the same of several checks or pairs is said once.
+func TestWriteChecksOnce(t *testing.T) {
+	m, _ := written()
+	found := empty(m, &Options{})
+	why := topo.Check{Detail: "not probed: the driver gives no peer access"}
+	late := topo.Check{Answer: topo.No, Detail: "timed out"}
+	for _, p := range []Pair{{0, 2}, {1, 2}, {2, 0}} {
+		found.Pairs[p.From][p.To] = topo.Measured{Read: why, Write: why, Flags: why, Atomics: why}
+	}
+	for _, p := range []Pair{{0, 1}, {1, 0}} {
+		found.Pairs[p.From][p.To] = topo.Measured{Read: late, Write: late, Flags: topo.Check{Detail: "not probed: x"}, Atomics: topo.Check{Answer: topo.No, Got: 1}}
+	}
+	var b bytes.Buffer
+	require.NoError(t, WriteChecks(&b, m, found))
+	_, below, _ := strings.Cut(b.String(), "\n\n")
+	require.Equal(t, "0→1, 1→0 read, write: timed out\n0→1, 1→0 flags: not probed: x\n0→1, 1→0 atomics: expected 0x0, got 0x1 at offset 0\n"+
+		"0→2, 1→2, 2→0: not probed: the driver gives no peer access\n", below)
+	require.Equal(t, "0→1, 0→1, 0→1, 0→1, 0→1, 0→1, 0→1, 0→1 and 2 more read: x", (&note{pairs: slices.Repeat([]string{"0→1"}, 10), checks: "read", text: "x"}).String())
 }
 
 func TestWriteNumbers(t *testing.T) {
