@@ -92,7 +92,7 @@ func (l *Litmus) judge(outcomes []string) (v Verdict) {
 		switch {
 		case e.Mode == litmus.Allowed && met == "":
 			v.Missing = append(v.Missing, line)
-		case e.Mode != litmus.Allowed && met != "":
+		case (e.Mode == litmus.Forbidden || e.Mode == litmus.Always) && met != "":
 			v.Seen = append(v.Seen, fmt.Sprintf("%s by %q", line, met))
 		}
 	}

@@ -48,7 +48,7 @@ func disagreements(t *litmus.Test, a *axiom.Answer) (list []string) {
 		switch {
 		case e.Mode == litmus.Forbidden && some != "":
 			list = append(list, line+" — the axioms allow "+some)
-		case e.Mode == litmus.Allowed && some == "":
+		case (e.Mode == litmus.Allowed || e.Mode == litmus.Permitted) && some == "":
 			list = append(list, line+" — the axioms forbid it")
 		case e.Mode == litmus.Always && !every:
 			list = append(list, line+" — the axioms allow otherwise")

@@ -54,6 +54,19 @@ func (p *parser) number(s string, col int) uint64 {
 	return v
 }
 
+// value is a number that fits into so many bytes, with or without a sign.
+func (p *parser) value(s string, col, size int) uint64 {
+	v := p.number(s, col)
+	if size == 8 {
+		return v
+	}
+	mask := uint64(1)<<(8*size) - 1
+	if v&mask != v && v|mask>>1 != ^uint64(0) {
+		p.fail(col, "use one that fits", "%s does not fit into %d bytes", s, size)
+	}
+	return v & mask
+}
+
 var addressForm = regexp.MustCompile(`^\[\s*([a-z][a-z0-9_]*)\s*(?:\+\s*([a-z0-9]+)\s*)?\]$`)
 
 // address reads [x], [x+4] and [x+r0].
@@ -207,11 +220,7 @@ func (c *cell) dst(i int) { c.in.Dst = append(c.in.Dst, c.reg(c.args[i], c.cols[
 
 func (c *cell) src(s string, col, size int) {
 	if s[0] == '-' || s[0] >= '0' && s[0] <= '9' {
-		v := c.number(s, col)
-		if size < 8 {
-			v &= 1<<(8*size) - 1
-		}
-		c.in.Src = append(c.in.Src, Arg{Value: v})
+		c.in.Src = append(c.in.Src, Arg{Value: c.value(s, col, size)})
 		return
 	}
 	c.in.Src = append(c.in.Src, Arg{Reg: c.reg(s, col, size)})

@@ -35,10 +35,11 @@
 //	mov add sub mul.lo xor and or shl shr min max, setp.eq .ne .lt .le .gt .ge, selp, cvt.u64.u32, cvt.u32.u64
 //	bra label, exit; @p0 and @!p0 before any instruction
 //
-// Expectations: `forbidden:` no execution ends so; `allowed:` some execution does; `always:` every execution does. Each
-// may come several times. A condition joins parts by &: `r0 = 1`, `1:r0 = 1` where two columns (counted from 0) use r0,
-// and `[x] = 2` for memory at the end. `race:` is yes when some execution has a race, no when none has, and
-// `mixed size` when there is one between accesses that overlap in part, of which the model says nothing more.
+// Expectations: `forbidden:` no execution ends so; `allowed:` some execution does; `always:` every execution does;
+// `permitted:` the model allows it, and no machine need ever do it. Each may come several times. A condition joins parts
+// by &: `r0 = 1`, `1:r0 = 1` where two columns (counted from 0) use r0, and `[x] = 2` for memory at the end. `race:` is
+// yes when some execution has a race, no when none has, and `mixed size` when there is one between accesses that overlap
+// in part, of which the model says nothing more.
 package litmus
 
 import "fmt"
@@ -172,11 +173,12 @@ const (
 	Forbidden Mode = iota
 	Allowed
 	Always
+	Permitted
 )
 
-func (m Mode) String() string { return [...]string{"forbidden", "allowed", "always"}[m] }
+func (m Mode) String() string { return [...]string{"forbidden", "allowed", "always", "permitted"}[m] }
 
-// Expectation is one line of forbidden, allowed or always.
+// Expectation is one line of forbidden, allowed, always or permitted.
 type Expectation struct {
 	Mode Mode
 	Text string

@@ -47,7 +47,7 @@ func (p *parser) fail(column int, remedy, format string, args ...any) {
 }
 
 var (
-	keyed    = regexp.MustCompile(`^\s*(test|why|forbidden|allowed|always|race):\s*`)
+	keyed    = regexp.MustCompile(`^\s*(test|why|forbidden|allowed|always|permitted|race):\s*`)
 	location = regexp.MustCompile(`^([a-z][a-z0-9_]*)(?:\.(u8|u16|u32|u64))?(?:\[(\d+)\])?\s*=\s*([^@]*?)\s*(?:@(\d|host))?$`)
 	where    = regexp.MustCompile(`^d(\d)\.b(\d+)\.t(\d+)$`)
 	register = regexp.MustCompile(`^(r|rd|h|p)\d+$`)
@@ -84,7 +84,7 @@ func (p *parser) parseLine(line string) {
 			p.fail(col, "write yes, no or mixed size", "`race: %s` is no answer", value)
 		}
 	default:
-		modes := map[string]Mode{"forbidden": Forbidden, "allowed": Allowed, "always": Always}
+		modes := map[string]Mode{"forbidden": Forbidden, "allowed": Allowed, "always": Always, "permitted": Permitted}
 		p.condition(modes[key], line, col)
 	}
 }
@@ -147,7 +147,7 @@ func (p *parser) locations(line string) {
 			p.fail(col, "use 1 to 64", "%d elements", n)
 		}
 		for v := range strings.SplitSeq(m[4], ",") {
-			l.Init = append(l.Init, p.number(strings.TrimSpace(v), col))
+			l.Init = append(l.Init, p.value(strings.TrimSpace(v), col, l.Size))
 		}
 		if len(l.Init) == 1 {
 			for len(l.Init) < n {
@@ -229,7 +229,7 @@ func (p *parser) row(line string) {
 	})
 }
 
-// condition reads the parts behind forbidden:, allowed: or always:.
+// condition reads the parts behind forbidden: and its like.
 func (p *parser) condition(mode Mode, line string, start int) {
 	if len(p.t.Threads) == 0 {
 		p.fail(0, "put the columns before what is expected of them", "there are no columns yet")
@@ -241,10 +241,7 @@ func (p *parser) condition(mode Mode, line string, start int) {
 			p.fail(start+col, "write `r0 = 1`, `1:r0 = 1` or `[x] = 1`, joined by &", "`%s` compares nothing", text)
 		}
 		o := p.observed(strings.TrimSpace(name), start+col)
-		v := p.number(strings.TrimSpace(value), start+col)
-		if o.Size < 8 && v>>(8*o.Size) != 0 {
-			p.fail(start+col, "compare with a value that fits", "%d does not fit into %d bytes", v, o.Size)
-		}
+		v := p.value(strings.TrimSpace(value), start+col, o.Size)
 		index := -1
 		for i := range p.t.Observed {
 			if p.t.Observed[i] == o {
