@@ -118,7 +118,7 @@ func (r *runner) refusal(b *bench) error {
 }
 
 func (t *table) absentStart(rank int, w row, timeout time.Duration) {
-	fmt.Fprintf(t.w, "\nRank %d stays away from a call of %d elements of %v. The others may wait %v.\n", rank, w.count, w.dtype, timeout)
+	fmt.Fprintf(t.w, "\nRank %d stays away from a call of %d elements of %v. The group gives it up after %v, so that the others know\nwithin --timeout %v.\n", rank, w.count, w.dtype, groupTimeout(timeout), timeout)
 }
 
 func (t *table) absentSeen(r *absentReport) {

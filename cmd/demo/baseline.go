@@ -23,7 +23,11 @@ func (a *app) keep(rep *topoReport, measured *topo.Measurement) error {
 	now := topo.NewBaseline(key, rep.Machine, measured)
 	if o.check == "" {
 		rep.Saved = o.save
-		return now.Save(o.save)
+		err := now.Save(o.save)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+			return &usageError{Flag: "--save", Err: err}
+		}
+		return err
 	}
 	was, err := topo.ReadBaseline(o.check)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
@@ -68,9 +72,11 @@ func remembered(ctx context.Context, cache topo.Cache, key topo.Key, pairs []pro
 	return found, nil
 }
 
-// settled is whether a pair was probed to an answer.
+// settled is whether a pair was probed to an answer on all that an algorithm rests on. A probe whose child died, or that
+// could not be made for what another one did, is none; that flags cannot be tried without writes is.
 func settled(m topo.Measured) bool {
-	return m.Read.Answer != topo.Unknown && m.Write.Answer != topo.Unknown
+	return m.Read.Answer != topo.Unknown && m.Write.Answer != topo.Unknown &&
+		(m.Flags.Answer != topo.Unknown || m.Write.Answer == topo.No)
 }
 
 // store keeps what a whole probe of real devices found, for later runs.

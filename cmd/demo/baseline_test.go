@@ -60,8 +60,28 @@ func TestBaselineProbes(t *testing.T) {
 	require.Regexp(t, `(?m)^GPU0 to GPU1: read +ok +expected 0x\w+, got 0xffffffffffffffff at offset 0`, stdout)
 }
 
+func TestSettled(t *testing.T) {
+	yes, no, open := topo.Check{Answer: topo.Yes}, topo.Check{Answer: topo.No}, topo.Check{Detail: "not settled: child process died: signal: killed"}
+	for _, c := range []struct {
+		m    topo.Measured
+		want bool
+	}{
+		{topo.Measured{}, false},
+		{topo.Measured{Read: yes, Write: yes, Flags: yes}, true},
+		{topo.Measured{Read: no, Write: no}, true},
+		{topo.Measured{Read: no, Write: yes, Flags: yes}, true},
+		{topo.Measured{Read: open, Write: yes, Flags: yes}, false},
+		{topo.Measured{Read: yes, Write: open}, false},
+		{topo.Measured{Read: yes, Write: yes, Flags: open}, false},
+	} {
+		require.Equal(t, c.want, settled(c.m), "%+v", c.m)
+	}
+	m := &topo.Measurement{Pairs: [][]topo.Measured{{{}, {Read: open, Write: yes}}, {{}, {}}}}
+	require.Equal(t, []string{"0→1 is claimed, and read is not settled: child process died: signal: killed"}, faults(nil, m))
+}
+
 func TestBaselineUsage(t *testing.T) {
-	for _, args := range []string{"--save=", "--check=", "--save x --check y", "--check /nowhere/at/all"} {
+	for _, args := range []string{"--save " + os.TempDir(), "--save /nowhere/at/all", "--check " + os.TempDir(), "--save=", "--check=", "--save x --check y", "--check /nowhere/at/all"} {
 		code, stdout, stderr := demo(t, append([]string{"topo", "--backend", "emu"}, strings.Fields(args)...)...)
 		require.Equal(t, exitUsage, code, stderr)
 		require.Empty(t, stdout)
@@ -74,11 +94,12 @@ func TestRemembered(t *testing.T) {
 	key := topo.Key{UUIDs: []string{"GPU-a", "GPU-b"}, Driver: "1", Kernel: "k", BootID: "b"}
 	there, back := probe.Pair{From: 0, To: 1}, probe.Pair{From: 1, To: 0}
 	var asked []probe.Pair
+	flags := topo.Check{Answer: topo.Yes}
 	measure := func(_ context.Context, pairs []probe.Pair) (*topo.Measurement, error) {
 		asked = pairs
 		m := &topo.Measurement{Version: topo.FormatVersion, Pairs: [][]topo.Measured{make([]topo.Measured, 2), make([]topo.Measured, 2)}}
 		for _, p := range pairs {
-			m.Pairs[p.From][p.To] = topo.Measured{Read: topo.Check{Answer: topo.No, Got: 1}, Write: topo.Check{Answer: topo.Yes}}
+			m.Pairs[p.From][p.To] = topo.Measured{Read: topo.Check{Answer: topo.No, Got: 1}, Write: topo.Check{Answer: topo.Yes}, Flags: flags}
 		}
 		return m, nil
 	}
@@ -101,6 +122,13 @@ func TestRemembered(t *testing.T) {
 	require.Equal(t, []probe.Pair{there, back}, get(rebooted, there, back))
 	require.NoError(t, os.WriteFile(cache.Path(key), []byte("{"), 0o600))
 	require.Equal(t, []probe.Pair{there}, get(key, there), "a damaged file is no answer")
+
+	// A child that was killed settled nothing, so the pair is probed again, until it is.
+	cache, flags = topo.Cache{Dir: t.TempDir()}, topo.Check{Detail: "not settled: child process died: signal: killed"}
+	require.Equal(t, []probe.Pair{there}, get(key, there))
+	flags = topo.Check{Answer: topo.Yes}
+	require.Equal(t, []probe.Pair{there}, get(key, there))
+	require.Empty(t, get(key, there))
 
 	_, err := remembered(ctx, topo.Cache{Dir: t.TempDir()}, key, []probe.Pair{there},
 		func(context.Context, []probe.Pair) (*topo.Measurement, error) { return nil, errors.New("no child") })

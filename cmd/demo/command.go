@@ -68,7 +68,8 @@ Exit codes: 0 all right, 1 a result is wrong or a fault was found, 2 wrong usage
 		Example: `  demo topo
   demo topo --machine dgx1-v100 --plan --ranks 0,1,2,3
   demo topo --machine write-only --plan
-  demo topo --from machine.json --plan
+  demo topo --from machine.json --plan --bytes 64KB --dtype bf16
+  demo topo --p2p r,w                    as nvidia-smi topo -p2p r, and -p2p w
   demo topo --svg machine.svg
   demo topo --save known-good.json
   demo topo --check known-good.json      what has changed since; 1 if anything did`,
@@ -80,7 +81,14 @@ Exit codes: 0 all right, 1 a result is wrong or a fault was found, 2 wrong usage
 		Short: "Find out what peer access does between each two devices, and how fast it is",
 		Long: `demo probe reads, writes, flags and counts across each ordered pair of devices, and measures latencies and bandwidths.
 Real devices are probed in child processes, so that one that hangs costs only its probe. It exits with 1 when something
-that is claimed does not work.`,
+that is claimed does not work.
+
+A pair that works takes a second or two with its numbers, an emulated one much less. A probe that hangs takes --timeout and
+another second, 4 × --timeout and 5 s at worst, when the driver itself does not come back; so eight devices of which no pair can
+read its peer take minutes, three on real ones. Several emulated pairs are probed at once.
+
+Bandwidths and latencies of kernels are taken with peer access only: without it a kernel reaches no memory but its own device's,
+and that is the diagonal of the same matrices (--virtual).`,
 		Example: `  demo probe
   demo probe --machine read-garbage
   demo probe --virtual --numbers=false --json`,
@@ -112,10 +120,16 @@ It exits with 1 when something fails.`,
 	return root
 }
 
-// started notes that the command line itself was in order.
+// started notes that the command line itself was in order, and refuses an environment that is not: a variable that is
+// misspelt must not be ignored in silence. The doctor reports it among its findings, and a child's parent has looked.
 func (a *app) started(f func(*app, *cobra.Command) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, _ []string) error {
 		a.ran = true
+		if c.Name() != "doctor" && c.Name() != childCommand {
+			if _, err := readKnobs(); err != nil {
+				return err
+			}
+		}
 		return f(a, c)
 	}
 }
@@ -134,21 +148,21 @@ func noArgs(path string, args []string) error {
 func (a *app) machineFlags(c *cobra.Command) {
 	f, o := c.PersistentFlags(), &a.opt
 	f.StringVar(&o.backend, "backend", "auto", "auto, cuda or emu; auto takes GPUs where there are any")
-	f.StringVar(&o.machine, "machine", "", "emulated machine: nvlink, pcie, nvlink-8, dgx1-v100, pcie-2socket, mig; with faults one-way, no-p2p, write-only, read-garbage, lying; or file:PATH, a saved one (default nvlink)")
+	f.StringVar(&o.machine, "machine", "", "emulated machine: nvlink, pcie, nvlink-8, dgx1-v100, pcie-2socket, mig; with faults one-way, no-p2p, write-only, read-garbage, lying; or file:PATH, a saved one or a paste of nvidia-smi topo -m (default nvlink)")
 	f.IntVar(&o.devices, "devices", 0, "number of emulated devices (default: the machine's own)")
 	f.BoolVar(&o.json, "json", false, "print one JSON document instead of text")
 }
 
 func (a *app) runFlags(c *cobra.Command) {
 	f, o := c.Flags(), &a.opt
-	f.IntVar(&o.ranks, "ranks", 0, fmt.Sprintf("world size, 1 to %d (default: one rank per device, 4 on the emulator; 4 that share it on a single device)", flags.MaxRanks))
+	f.IntVar(&o.ranks, "ranks", 0, fmt.Sprintf("world size, 1 to %d (default: one rank per device; 4 on the emulator, or up to 8 with --machine; 4 that share it on a single device)", flags.MaxRanks))
 	f.BoolVar(&o.share, "share", false, "allow several ranks on one device")
 	f.StringSliceVar(&o.sizes, "sizes", []string{defaultSizes}, "message sizes: a plain number counts elements; with B, KB, MB or GB (also KiB, MiB, GiB; all powers of 1024) it is bytes, a multiple of the element size; A:B doubles from A up to B")
 	f.StringSliceVar(&o.dtypes, "dtype", []string{"f32", "f16", "bf16"}, "element types")
 	f.IntVar(&o.iters, "iters", 0, fmt.Sprintf("timed repetitions (default %d emulated, fewer where they take long; %d on GPUs)", emulatedIters, gpuIters))
 	f.StringVar(&o.algo, "algo", "auto", "auto, "+strings.Join(algorithmNames(), ", "))
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the payloads and of the emulator's schedule")
-	f.DurationVar(&o.timeout, "timeout", 10*time.Second, "longest wait for a rank, and for the result of a call")
+	f.DurationVar(&o.timeout, "timeout", 10*time.Second, "longest wait for the result of a call; the group itself gives a rank up after three quarters of it (1s less, if that is later), so that its error comes within it")
 	f.StringVar(&o.probing, "probe", probeAuto, "auto, always or never: check first that peer access does what it claims; auto remembers what it found of GPUs, and spares emulated NVLinks")
 	f.IntVar(&o.absent, "absent", 0, "demonstrate a fault: this rank never arrives")
 	f.SortFlags = false

@@ -89,6 +89,8 @@ func openForDoctor(o *doctor.Options, s settings, given func(string) bool) (*lau
 	}
 	if !m.Emulated {
 		o.NVMLErr = nvml.Augment(m)
+	} else if err := stated(s, m); err != nil {
+		return nil, errors.Join(err, rt.Close())
 	}
 	o.Machine = m
 	return rt, nil

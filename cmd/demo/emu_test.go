@@ -141,7 +141,7 @@ func TestAbsentText(t *testing.T) {
 	code, stdout, stderr := demo(t, "--backend", "emu", "--absent", "1", "--ranks", "2", "--timeout", "1s", "--sizes", "16", "--dtype", "f32")
 	require.Equal(t, exitFault, code)
 	require.Empty(t, stderr)
-	require.Contains(t, stdout, "Rank 1 stays away from a call of 16 elements of f32. The others may wait 1s.")
+	require.Contains(t, stdout, "Rank 1 stays away from a call of 16 elements of f32. The group gives it up after 750ms, so that the others know\nwithin --timeout 1s.")
 	require.Regexp(t, `rank 0 after \d+ ms: rank 0 block 0 timed out waiting for rank 1`, stdout)
 	require.Contains(t, stdout, "FAULT, as demonstrated: rank 1 never arrived.")
 }

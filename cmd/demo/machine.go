@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -57,6 +58,54 @@ func readMachine(rt *launcher.Runtime) (*topo.Machine, error) {
 	return m, nil
 }
 
+// filePrefix ahead of a path makes an emulated machine of that file.
+const filePrefix = "file:"
+
+// stated adds to an emulated machine that comes from a file what NVML adds to a real one: the codes of reading, writing
+// and the like, as the file states them. What the file leaves open the emulator had to decide, and a note says how.
+func stated(s settings, m *topo.Machine) error {
+	path, ok := strings.CutPrefix(s.machine, filePrefix)
+	if !ok || !m.Emulated {
+		return nil
+	}
+	from, err := topo.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if len(from.Devices) < len(m.Devices) {
+		return fmt.Errorf("%s: it has %d devices, and had %d when it was opened: try again", path, len(from.Devices), len(m.Devices))
+	}
+	open, present := 0, 0
+	for i, row := range m.Pairs {
+		for j := range row {
+			if i == j {
+				continue
+			}
+			p, f := &row[j], from.Pairs[i][j]
+			p.Read, p.ReadCode, p.Write, p.WriteCode = f.Read, f.ReadCode, f.Write, f.WriteCode
+			p.AtomicsCode, p.NVLinkCode, p.PropertyCode, p.NVLinkVersion = f.AtomicsCode, f.NVLinkCode, f.PropertyCode, f.NVLinkVersion
+			if f.CanRead() == topo.Unknown && f.CanWrite() == topo.Unknown {
+				open++
+				if p.Access == topo.Yes {
+					present++
+				}
+			}
+		}
+	}
+	if open > 0 {
+		m.Note("the file states no peer access for %d ordered pair(s), and an emulated machine needs an answer: "+
+			"%d have it here, over NVLink or inside a NUMA node, and %d are emulated as absent; demo topo --from leaves them open", open, present, open-present)
+	}
+	return nil
+}
+
+// stated is stated for a report.
+func (r *machineReport) stated(s settings) error {
+	err := stated(s, r.machine)
+	r.Notes = r.machine.Notes
+	return err
+}
+
 // describe reads the machine for a report.
 func describe(rt *launcher.Runtime) (machineReport, error) {
 	m, err := readMachine(rt)
@@ -78,6 +127,9 @@ func (a *app) devices(c *cobra.Command) (err error) {
 	}
 	defer closeRuntime(rt, &err)
 	rep, err := describe(rt)
+	if err == nil {
+		err = rep.stated(s)
+	}
 	if err != nil {
 		return err
 	}
@@ -89,6 +141,15 @@ func (a *app) devices(c *cobra.Command) (err error) {
 
 // print writes the backend, the devices, the P2P matrix and, where known, the links.
 func (r *machineReport) print(w io.Writer) error {
+	return r.write(w, r.machine.WriteMatrix, r.machine.WriteLinks)
+}
+
+// brief is print without the legends, which stand in the way of results.
+func (r *machineReport) brief(w io.Writer) error {
+	return r.write(w, r.machine.WriteBareMatrix, r.machine.WriteBareLinks)
+}
+
+func (r *machineReport) write(w io.Writer, matrix, links func(io.Writer) error) error {
 	b := r.Backend
 	fmt.Fprintf(w, "Backend: %s (%s), CUDA API %d.%d\n", b.Backend, b.Detail, b.DriverVersion/1000, b.DriverVersion%1000/10)
 	fmt.Fprintf(w, "Why:     %s\n", b.Why)
@@ -100,12 +161,12 @@ func (r *machineReport) print(w io.Writer) error {
 		return err
 	}
 	fmt.Fprint(w, "\nP2P: can the row's device reach the column's memory?\n")
-	if err := r.machine.WriteMatrix(w); err != nil {
+	if err := matrix(w); err != nil {
 		return err
 	}
 	if r.linked() {
 		fmt.Fprint(w, "\nLinks\n")
-		if err := r.machine.WriteLinks(w); err != nil {
+		if err := links(w); err != nil {
 			return err
 		}
 	}
@@ -131,8 +192,10 @@ func (s *settings) place(n int, emulated bool) (worldReport, error) {
 	case n == 1:
 		w.Ranks, share = defaultRanks, true
 		w.Why = fmt.Sprintf("the machine has one device, so %d virtual ranks share it: times are of kernel and protocol, not of a link", defaultRanks)
-	case emulated && s.devices == 0:
+	case emulated && s.devices == 0 && s.machine == "":
 		w.Ranks, w.Why = min(n, defaultRanks), "the default on the emulator"
+	case emulated && s.devices == 0 && n > mostByMachine:
+		w.Ranks, w.Why = mostByMachine, fmt.Sprintf("as many as the emulator takes of %d devices, unless asked otherwise", n)
 	default:
 		w.Ranks, w.Why = min(n, flags.MaxRanks), "one rank per device"
 	}
@@ -171,15 +234,17 @@ func (w *worldReport) fits(devices []topo.Device, emulated bool, message uint64)
 	return nil
 }
 
-// groupConfig is the group for this world. The group's own deadline is a little shorter than --timeout, so that
-// its diagnosis arrives within it.
+// groupTimeout is the group's own deadline: a little shorter than --timeout, so that its diagnosis arrives within it.
+func groupTimeout(t time.Duration) time.Duration { return t - min(t/4, time.Second) }
+
+// groupConfig is the group for this world.
 func (s *settings) groupConfig(rep *runReport, message uint64) allreduce.Config {
 	const most = 4 << 20
 	w := rep.World
 	cfg := allreduce.Config{
 		Ranks: w.Ranks, Devices: w.Devices, Share: w.Shared, Algorithm: s.algorithm,
 		MaxBytes: min(most, (message+4095)/4096*4096),
-		Timeout:  s.timeout - min(s.timeout/4, time.Second),
+		Timeout:  groupTimeout(s.timeout),
 		Machine:  rep.machine, Measurement: rep.Measurement, Knobs: s.knobs,
 	}
 	if s.knobs.MaxBytes != 0 {

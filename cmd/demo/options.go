@@ -14,6 +14,7 @@ import (
 const (
 	defaultSizes  = "1KB:1MB"
 	defaultRanks  = 4 // on the emulator, and on a single device
+	mostByMachine = 8 // ranks by default on a machine that --machine names
 	emulatedIters = 5
 	gpuIters      = 100
 	maxIters      = 10_000

@@ -68,7 +68,7 @@ func sample() *runReport {
 func (r *runReport) text(t *testing.T) string {
 	t.Helper()
 	var b bytes.Buffer
-	require.NoError(t, r.print(&b))
+	require.NoError(t, r.brief(&b))
 	tab := &table{w: &b}
 	tab.world(r)
 	for i := range r.Results {
@@ -175,6 +175,8 @@ func TestPlace(t *testing.T) {
 	}{
 		{"emulator", settings{}, 4, true, []int{0, 1, 2, 3}, false, ""},
 		{"large emulated machine", settings{}, 16, true, []int{0, 1, 2, 3}, false, ""},
+		{"named machine", settings{machine: "nvlink-8"}, 8, true, []int{0, 1, 2, 3, 4, 5, 6, 7}, false, ""},
+		{"large named machine", settings{machine: "file:x"}, 16, true, []int{0, 1, 2, 3, 4, 5, 6, 7}, false, ""},
 		{"emulated devices asked for", settings{devices: 6}, 6, true, []int{0, 1, 2, 3, 4, 5}, false, ""},
 		{"GPUs", settings{}, 8, false, []int{0, 1, 2, 3, 4, 5, 6, 7}, false, ""},
 		{"one GPU", settings{}, 1, false, []int{0, 0, 0, 0}, true, ""},

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -76,8 +77,12 @@ func TestProbeText(t *testing.T) {
 	}
 	code, stdout, _ = demo(t, "probe", "--machine", "lying", "--devices", "2")
 	require.Equal(t, exitFault, code)
-	require.Contains(t, stdout, "FAULT: 0→1 is claimed and does not work: read: expected 0x")
+	require.Contains(t, stdout, "FAULT: 4 check(s) are not as claimed")
+	require.Equal(t, 1, strings.Count(stdout, "0→1 read: expected 0x"), "once is enough")
 	require.NotContains(t, stdout, "PASS")
+
+	_, stdout, _ = demo(t, "probe", "--machine", "no-p2p")
+	require.Equal(t, 1, strings.Count(stdout, "the driver gives no peer access"), stdout)
 }
 
 func TestProbeUsage(t *testing.T) {
@@ -88,6 +93,29 @@ func TestProbeUsage(t *testing.T) {
 	}
 }
 
+// A machine on which nothing reads takes as long as a few pairs, not all.
+func TestProbeSoon(t *testing.T) {
+	start := time.Now()
+	code, r := probed(t, "--machine", "write-only", "--devices", "4", "--numbers=false")
+	require.Equal(t, exitFault, code)
+	require.Len(t, r.Faults, 12)
+	require.Contains(t, r.Faults[0], "timed out after 500ms")
+	require.Less(t, time.Since(start), 12*time.Second, "one after the other with 2s each it is 31s")
+}
+
+// A variable that is misspelt is refused by every command but the doctor, who reports it.
+func TestMisspeltKnob(t *testing.T) {
+	t.Setenv("FENCELINE_ALG", "copy")
+	for _, args := range []string{"", "run", "devices", "topo", "topo --from ../../topo/testdata/dgx1-v100.txt", "probe", "version"} {
+		code, stdout, stderr := demo(t, strings.Fields(args)...)
+		require.Equal(t, exitUsage, code, args)
+		require.Empty(t, stdout)
+		require.Contains(t, stderr, `there is no variable "FENCELINE_ALG": use one of FENCELINE_ALGO`)
+	}
+	code, _, _ := demo(t, "--help")
+	require.Equal(t, exitGood, code)
+}
+
 // Claims are doubted except over NVLink, and each pair of devices once, however many ranks share them.
 func TestDoubtful(t *testing.T) {
 	yes, no, nv := topo.Pair{Access: topo.Yes, Link: "PHB"}, topo.Pair{Access: topo.No, Link: "PHB"}, topo.Pair{Access: topo.Yes, Link: "NV2"}
@@ -95,4 +123,6 @@ func TestDoubtful(t *testing.T) {
 	require.Equal(t, []probe.Pair{{From: 0, To: 1}, {From: 1, To: 2}, {From: 2, To: 1}}, doubtful(m, []int{0, 1, 2, 0}, false))
 	require.Empty(t, doubtful(m, []int{2, 0, 2}, false))
 	require.Len(t, doubtful(m, []int{2, 0, 2}, true), 2)
+	m.Pairs[0][1].Read = topo.No // so stated: of no use, whether it writes or not
+	require.Equal(t, []probe.Pair{{From: 1, To: 2}, {From: 2, To: 1}}, doubtful(m, []int{0, 1, 2}, false))
 }

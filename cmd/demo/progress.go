@@ -15,13 +15,14 @@ const progressAfter = 2 * time.Second
 // progress is a bar on a terminal for runs that take long, and nothing elsewhere.
 type progress struct {
 	w     io.Writer // nil: show nothing
+	label string    // what makes progress
 	total int
 	start time.Time
 	bar   *progressbar.ProgressBar
 }
 
 func newProgress(stderr io.Writer, total int) *progress {
-	p := &progress{total: total, start: time.Now()}
+	p := &progress{label: "all-reduce", total: total, start: time.Now()}
 	if f, ok := stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		p.w = stderr
 	}
@@ -34,7 +35,7 @@ func (p *progress) done(n int) {
 		return
 	}
 	if p.bar == nil {
-		p.bar = progressbar.NewOptions(p.total, progressbar.OptionSetWriter(p.w), progressbar.OptionSetDescription("all-reduce"),
+		p.bar = progressbar.NewOptions(p.total, progressbar.OptionSetWriter(p.w), progressbar.OptionSetDescription(p.label),
 			progressbar.OptionShowCount(), progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish(),
 			progressbar.OptionSetElapsedTime(false), progressbar.OptionSetPredictTime(false)) // it starts late, and sizes differ
 	}

@@ -69,7 +69,10 @@ func (r *runner) examine(ctx context.Context) (err error) {
 // prepare describes the machine and places the ranks on it. What it refuses is refused before anything is
 // allocated.
 func (r *runner) prepare() (err error) {
-	if r.rep.machineReport, err = describe(r.rt); err != nil {
+	if r.rep.machineReport, err = describe(r.rt); err == nil {
+		err = r.rep.stated(r.set)
+	}
+	if err != nil {
 		return err
 	}
 	emulated := r.rep.Backend.Emulated
@@ -103,7 +106,7 @@ func (a *app) report(ctx context.Context, r *runner) error {
 	}
 	if !a.opt.json {
 		r.text = &table{w: a.stdout}
-		if err := r.rep.print(a.stdout); err != nil {
+		if err := r.rep.brief(a.stdout); err != nil {
 			return errors.Join(err, g.Close())
 		}
 		r.text.world(&r.rep)

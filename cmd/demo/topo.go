@@ -26,6 +26,9 @@ type topoOptions struct {
 	svg   string
 	plan  bool
 	ranks []int
+	bytes string
+	dtype string
+	p2p   []string
 }
 
 // topoReport is what `demo topo --json` prints.
@@ -33,6 +36,7 @@ type topoReport struct {
 	Version     int               `json:"version"`
 	Machine     *topo.Machine     `json:"machine"`
 	Plan        *planReport       `json:"plan,omitempty"`
+	P2P         []string          `json:"-"`                     // capabilities to print; the machine has them all
 	Drawn       string            `json:"drawn,omitempty"`       // the file of --svg
 	Saved       string            `json:"saved,omitempty"`       // the file of --save
 	Match       *bool             `json:"match,omitempty"`       // with --check: all is as saved
@@ -42,17 +46,25 @@ type topoReport struct {
 // planReport is what a group would do.
 type planReport struct {
 	Devices     []int               `json:"devices"` // of each rank
+	Bytes       uint64              `json:"bytes"`   // of the message
+	DType       allreduce.DType     `json:"dtype"`
 	Algorithm   allreduce.Algorithm `json:"algorithm"`
 	Reason      string              `json:"reason"`
+	Blocks      int                 `json:"blocks"` // of each rank, on empty devices
+	Threads     int                 `json:"threads"`
+	Pieces      uint64              `json:"pieces"` // launches
 	Knobs       allreduce.Knobs     `json:"knobs"`
 	Measurement *topo.Measurement   `json:"measurement,omitempty"` // nil: claims decided
 }
 
 func (a *app) topoFlags(c *cobra.Command) {
 	f, o := c.Flags(), &a.opt.topo
-	f.StringVar(&o.from, "from", "", "read the machine from this file instead of opening one: a record as in --json's \"machine\", or a paste of nvidia-smi topo -m, with or without -p2p")
+	f.StringVar(&o.from, "from", "", "read the machine from this file instead of opening one: what --save or --json wrote, what probe --json wrote, or a paste of nvidia-smi topo -m, with or without -p2p")
+	f.StringSliceVar(&o.p2p, "p2p", nil, "print these matrices too, as nvidia-smi topo -p2p does: r reading, w writing, n NVLink, a atomics, p proprietary access through BAR1")
 	f.BoolVar(&o.plan, "plan", false, "say what an all-reduce would do there, and why")
 	f.IntSliceVar(&o.ranks, "ranks", nil, "with --plan: the device of each rank, such as 0,2 (default: one rank on each device)")
+	f.StringVar(&o.bytes, "bytes", "64KB", "with --plan: size of the message, in bytes or with KB, MB or GB")
+	f.StringVar(&o.dtype, "dtype", "f32", "with --plan: its element type, f32, f16 or bf16")
 	f.StringVar(&o.svg, "svg", "", "draw the machine into this file")
 	f.StringVar(&o.save, "save", "", "keep the machine as it is now in this file: what it claims, and what probing finds where that could be false")
 	f.StringVar(&o.check, "check", "", "set the machine against such a file; exits with 1 when something differs")
@@ -66,22 +78,27 @@ func (a *app) topo(c *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	if given("ranks") && !a.opt.topo.plan {
-		return usagef("--ranks", joinInts(a.opt.topo.ranks), "says for which ranks to plan: add --plan")
+	call, err := a.topoCall(given, knobs)
+	if err != nil {
+		return err
 	}
-	for _, flag := range []string{"svg", "save", "check"} {
-		if given(flag) && c.Flag(flag).Value.String() == "" {
+	for _, flag := range []string{"svg", "save", "check", "from"} {
+		switch path := c.Flag(flag).Value.String(); {
+		case !given(flag):
+		case path == "":
 			return usagef("--"+flag, "", "the name is empty: name a file")
+		case isFolder(path):
+			return usagef("--"+flag, path, "this is a folder: name a file in it")
 		}
 	}
 	if given("save") && given("check") {
 		return usagef("--save", a.opt.topo.save, "keeps the machine, and --check looks for changes: leave one of them out")
 	}
-	rep := topoReport{Version: reportVersion}
+	rep := topoReport{Version: reportVersion, P2P: a.opt.topo.p2p}
 	if given("from") {
-		err = a.topoFrom(&rep, given, knobs)
+		err = a.topoFrom(&rep, given, call)
 	} else {
-		err = a.topoHere(c.Context(), &rep, given, knobs)
+		err = a.topoHere(c.Context(), &rep, given, call)
 	}
 	switch {
 	case c.Context().Err() != nil:
@@ -100,8 +117,51 @@ func (a *app) topo(c *cobra.Command) (err error) {
 	return err
 }
 
+// topoCall checks the flags that say what is to be planned and printed; nil is no plan.
+func (a *app) topoCall(given func(string) bool, knobs allreduce.Knobs) (*planReport, error) {
+	o := &a.opt.topo
+	for _, c := range o.p2p {
+		if len(c) != 1 || !strings.Contains("rwnap", c) {
+			return nil, usagef("--p2p", c, "no such capability: use r, w, n, a or p, or several as in r,w")
+		}
+	}
+	if given("p2p") && len(o.p2p) == 0 {
+		return nil, usagef("--p2p", "", "the list is empty: use r, w, n, a or p, or several as in r,w")
+	}
+	if !o.plan {
+		switch {
+		case given("ranks"):
+			return nil, usagef("--ranks", joinInts(o.ranks), "says for which ranks to plan: add --plan")
+		case given("bytes"):
+			return nil, usagef("--bytes", o.bytes, "says for what message to plan: add --plan")
+		case given("dtype"):
+			return nil, usagef("--dtype", o.dtype, "says for what message to plan: add --plan")
+		}
+		return nil, nil
+	}
+	p := &planReport{Knobs: knobs}
+	var err error
+	if p.DType, err = allreduce.ParseDType(o.dtype); err != nil {
+		return nil, &usageError{Flag: "--dtype", Err: err}
+	}
+	size, err := parseSize(o.bytes, o.bytes)
+	switch {
+	case err != nil:
+		return nil, usagef("--bytes", o.bytes, "not a size: use a number of bytes such as 65536, 64KB or 1MiB, up to 1GiB")
+	case size.n%p.DType.Size() != 0:
+		return nil, usagef("--bytes", o.bytes, "no whole number of %v elements: use a multiple of %d", p.DType, p.DType.Size())
+	}
+	p.Bytes = size.n
+	return p, nil
+}
+
+func isFolder(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.IsDir()
+}
+
 // topoFrom describes a machine in a file. Nothing is opened, so claims decide.
-func (a *app) topoFrom(rep *topoReport, given func(string) bool, knobs allreduce.Knobs) (err error) {
+func (a *app) topoFrom(rep *topoReport, given func(string) bool, plan *planReport) (err error) {
 	for _, other := range []string{"machine", "devices", "backend"} {
 		if given(other) {
 			return usagef("--from", a.opt.topo.from, "reads a machine from a file, and --%s opens one: leave one of them out", other)
@@ -115,10 +175,10 @@ func (a *app) topoFrom(rep *topoReport, given func(string) bool, knobs allreduce
 			return err
 		}
 	}
-	if err := a.draw(rep, nil); err != nil || !a.opt.topo.plan {
+	if err := a.draw(rep, nil); err != nil || plan == nil {
 		return err
 	}
-	rep.Plan = &planReport{Knobs: knobs}
+	rep.Plan = plan
 	return rep.Plan.choose(rep.Machine, a.opt.topo.ranks)
 }
 
@@ -140,7 +200,7 @@ func (a *app) draw(rep *topoReport, measured *topo.Measurement) error {
 }
 
 // topoHere describes the machine that the other flags name.
-func (a *app) topoHere(ctx context.Context, rep *topoReport, given func(string) bool, knobs allreduce.Knobs) (err error) {
+func (a *app) topoHere(ctx context.Context, rep *topoReport, given func(string) bool, plan *planReport) (err error) {
 	s, err := a.opt.checkMachine(given)
 	if err != nil {
 		return err
@@ -150,7 +210,10 @@ func (a *app) topoHere(ctx context.Context, rep *topoReport, given func(string) 
 		return err
 	}
 	defer closeRuntime(rt, &err)
-	if rep.Machine, err = readMachine(rt); err != nil {
+	if rep.Machine, err = readMachine(rt); err == nil {
+		err = stated(s, rep.Machine)
+	}
+	if err != nil {
 		return err
 	}
 	if a.opt.topo.save != "" || a.opt.topo.check != "" {
@@ -171,11 +234,11 @@ func (a *app) topoHere(ctx context.Context, rep *topoReport, given func(string) 
 			return err
 		}
 	}
-	if !a.opt.topo.plan {
+	if plan == nil {
 		return nil
 	}
-	rep.Plan = &planReport{Knobs: knobs}
-	if err = rep.Plan.choose(rep.Machine, a.opt.topo.ranks); err != nil || knobs.P2PDisable {
+	rep.Plan = plan
+	if err = rep.Plan.choose(rep.Machine, a.opt.topo.ranks); err != nil || plan.Knobs.P2PDisable {
 		return err
 	}
 	if rep.Plan.Measurement, err = s.check(ctx, rep.Machine, rep.Plan.Devices, false, true); err != nil {
@@ -192,7 +255,7 @@ func (p *planReport) choose(m *topo.Machine, devices []int) error {
 		}
 	}
 	p.Devices = devices
-	plan, err := allreduce.Select(allreduce.SelectInput{Machine: m, Measurement: p.Measurement, Devices: devices, Knobs: p.Knobs})
+	plan, err := allreduce.Select(allreduce.SelectInput{Machine: m, Measurement: p.Measurement, Devices: devices, Knobs: p.Knobs, Bytes: p.Bytes, DType: p.DType})
 	var wrong *allreduce.ArgumentError
 	switch {
 	case errors.As(err, &wrong) && wrong.Arg == "devices":
@@ -200,7 +263,7 @@ func (p *planReport) choose(m *topo.Machine, devices []int) error {
 	case err != nil:
 		return err
 	}
-	p.Algorithm, p.Reason = plan.Algorithm, plan.Reason
+	p.Algorithm, p.Reason, p.Blocks, p.Threads, p.Pieces = plan.Algorithm, plan.Reason, plan.Blocks, plan.Threads, plan.Pieces
 	return nil
 }
 
@@ -231,6 +294,12 @@ func (r *topoReport) print(w io.Writer) error {
 	if err := r.Machine.WriteMatrix(w); err != nil {
 		return err
 	}
+	for _, c := range r.P2P {
+		fmt.Fprintf(w, "\n$ nvidia-smi topo -p2p %s\n", c)
+		if err := r.Machine.WriteP2P(w, c); err != nil {
+			return err
+		}
+	}
 	for _, n := range r.Machine.Notes {
 		fmt.Fprintf(w, "\nNote: %s\n", n)
 	}
@@ -242,6 +311,7 @@ func (r *topoReport) print(w io.Writer) error {
 	}
 	if p := r.Plan; p != nil {
 		fmt.Fprintf(w, "\nPlan for %d rank(s) on device(s) %s: %v: %s\n", len(p.Devices), joinInts(p.Devices), p.Algorithm, p.Reason)
+		fmt.Fprintf(w, "A call of %d bytes of %v: %d blocks of %d threads for each rank, in %d piece(s)\n", p.Bytes, p.DType, p.Blocks, p.Threads, p.Pieces)
 	}
 	return nil
 }

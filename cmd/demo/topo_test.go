@@ -69,9 +69,106 @@ func TestTopoFrom(t *testing.T) {
 	require.Contains(t, stderr, topo.ErrFormat.Error())
 }
 
+// Each file that the demo writes of a machine it also reads.
+func TestTopoOwnFiles(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name string, args ...string) string {
+		path := filepath.Join(dir, name)
+		_, stdout, stderr := demo(t, args...)
+		require.Empty(t, stderr)
+		require.NoError(t, os.WriteFile(path, []byte(stdout), 0o600))
+		return path
+	}
+	saved := filepath.Join(dir, "n.json")
+	code, _, stderr := demo(t, "topo", "--machine", "nvlink", "--save", saved)
+	require.Equal(t, exitGood, code, stderr)
+	_, want, _ := demo(t, "topo", "--machine", "nvlink", "--plan")
+	for _, path := range []string{
+		saved, write("m.json", "topo", "--machine", "nvlink", "--json"), write("p.json", "probe", "--machine", "nvlink", "--numbers=false", "--json"),
+	} {
+		code, from, stderr := demo(t, "topo", "--from", path, "--plan")
+		require.Equal(t, exitGood, code, stderr)
+		require.Equal(t, want, from)
+		code, _, stderr = demo(t, "topo", "--machine", "file:"+path)
+		require.Equal(t, exitGood, code, stderr)
+	}
+	code, _, stderr = demo(t, "topo", "--from", write("d.json", "devices", "--backend", "emu", "--json"))
+	require.Equal(t, exitFault, code)
+	require.Contains(t, stderr, `this is JSON with the fields "backend", "devices", "p2p", "version": want a machine, a file of demo topo --save`)
+	code, _, stderr = demo(t, "topo", "--from", dir)
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, stderr, "this is a folder")
+}
+
+// A paste leaves open what its driver would say. Its plan says so, and the machine emulated from it says what it decided.
+func TestTopoOpen(t *testing.T) {
+	const paste = "../../topo/testdata/dgx1-v100.txt"
+	_, stdout, _ := demo(t, "topo", "--from", paste, "--plan")
+	require.Contains(t, stdout, ": copy: 0→5: it is not known whether device 0 can read the memory of device 5, for nothing states it; "+
+		"direct kernels are not risked on that, and the driver finds copies a way")
+	require.NotContains(t, stdout, "Note: ")
+	const note = "Note: the file states no peer access for 56 ordered pair(s), and an emulated machine needs an answer: " +
+		"32 have it here, over NVLink or inside a NUMA node, and 24 are emulated as absent; demo topo --from leaves them open"
+	for _, args := range []string{"topo --plan", "devices", "run --sizes 5 --dtype f32 --iters 1 --ranks 2"} {
+		code, stdout, stderr := demo(t, append(strings.Fields(args), "--machine", "file:"+paste)...)
+		require.Equal(t, exitGood, code, stderr)
+		require.Contains(t, stdout, note)
+	}
+	_, stdout, _ = demo(t, "topo", "--machine", "dgx1-v100")
+	require.NotContains(t, stdout, "Note: ")
+}
+
+// A paste that refuses reading and allows writing is a machine that claims just that: nothing hangs.
+func TestTopoWrites(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "writes.txt")
+	block := func(c, state string) string {
+		return "nvidia-smi topo --p2pstatus " + c + "\n \tGPU0\tGPU1\t\n GPU0\tX\t" + state + "\t\n GPU1\t" + state + "\tX\t\n\n"
+	}
+	require.NoError(t, os.WriteFile(path, []byte("\tGPU0\tGPU1\nGPU0\t X \tPHB\nGPU1\tPHB\t X \n\n"+block("r", "CNS")+block("w", "OK")), 0o600))
+	const want = "host: devices 0 and 1 cannot read each other's memory (CNS); writing is supported, but no algorithm here only writes"
+	for _, from := range [][]string{{"--from", path}, {"--machine", "file:" + path}} {
+		code, stdout, stderr := demo(t, append([]string{"topo", "--plan"}, from...)...)
+		require.Equal(t, exitGood, code, stderr)
+		require.Contains(t, stdout, want)
+		require.Contains(t, stdout, "GPU0\t X \tCNS/OK")
+	}
+	_, r := jsonRun(t, "--machine", "file:"+path, "--sizes", "5", "--dtype", "f32", "--iters", "1")
+	require.True(t, r.OK, r.Error)
+	require.Contains(t, r.Results[0].Plan.Reason, "cannot read each other's memory (CNS)")
+	code, probes := probed(t, "--machine", "file:"+path, "--timeout", "1m")
+	require.Equal(t, exitGood, code)
+	got := probes.Measurement.Pairs[0][1]
+	require.Equal(t, "not probed: reading is stated as not supported (CNS)", got.Read.Detail)
+	require.Equal(t, []topo.Tri{topo.Unknown, topo.Yes}, []topo.Tri{got.Read.Answer, got.Write.Answer})
+}
+
+// What is planned may be any message, and what is printed any capability.
+func TestTopoCall(t *testing.T) {
+	code, stdout, stderr := demo(t, strings.Fields("topo --machine nvlink --plan --bytes 8MB --dtype bf16 --p2p r,a")...)
+	require.Equal(t, exitGood, code, stderr)
+	require.Contains(t, stdout, "A call of 8388608 bytes of bf16: ")
+	require.Contains(t, stdout, " in 2 piece(s)")
+	require.Contains(t, stdout, "\n$ nvidia-smi topo -p2p r\n \tGPU0\tGPU1\tGPU2\tGPU3\t\n GPU0\tX\tOK\tOK\tOK\t\n")
+	require.Contains(t, stdout, "\n$ nvidia-smi topo -p2p a\n")
+	require.NotContains(t, stdout, "-p2p w")
+	_, stdout, _ = demo(t, strings.Fields("topo --machine nvlink --plan --json --bytes 100 --dtype f16")...)
+	var rep topoReport
+	require.NoError(t, json.Unmarshal([]byte(stdout), &rep))
+	require.Equal(t, uint64(100), rep.Plan.Bytes)
+	require.Equal(t, allreduce.F16, rep.Plan.DType)
+	require.Positive(t, rep.Plan.Blocks*rep.Plan.Threads)
+}
+
 func TestTopoUsage(t *testing.T) {
 	for _, c := range []struct{ args, env, want string }{
 		{"topo --ranks 0,1", "", `--ranks "0,1": says for which ranks to plan: add --plan`},
+		{"topo --bytes 1KB", "", "add --plan"},
+		{"topo --dtype f16", "", "add --plan"},
+		{"topo --plan --bytes 1KB:2KB", "", `--bytes "1KB:2KB": not a size`},
+		{"topo --plan --bytes 5", "", "use a multiple of 4"},
+		{"topo --plan --dtype f64", "", `unknown dtype "f64"`},
+		{"topo --p2p rw", "", `--p2p "rw": no such capability`},
+		{"topo --p2p=", "", "the list is empty"},
 		{"topo --plan --ranks 0,9", "", `--ranks "0,9": `},
 		{"topo --plan --ranks x", "", "invalid argument"},
 		{"topo --plan --ranks=", "", "--ranks"},

@@ -128,6 +128,9 @@ var steps = []step{
 		field: func(m *topo.Measured) any { return &m.FlagLatency }},
 }
 
+// Checks is how many of Steps are checks; the rest are numbers.
+const Checks = 4
+
 // Steps are the names of the probes, in the order in which a pair is probed.
 func Steps() []string {
 	names := make([]string, len(steps))
