@@ -31,8 +31,7 @@ func (c comm) edges() []string {
 type access struct {
 	thread, loc int
 	write       bool
-	value       int // written, or wanted by the condition
-	acquire     bool
+	value       int    // written, or wanted by the condition
 	order       string // "weak", ".relaxed.gpu", …
 	rmw         bool
 	reg         int

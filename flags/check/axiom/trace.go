@@ -26,10 +26,7 @@ func (e *event) rmw() bool    { return e.read && e.write }
 func (e *event) strong() bool { return e.sem != litmus.Weak }
 
 func (e *event) acquires() bool {
-	switch {
-	case e.op == litmus.Red:
-		return false
-	case e.op == litmus.Fence:
+	if e.op == litmus.Fence {
 		return e.sem != litmus.Release
 	}
 	return e.read && (e.sem == litmus.Acquire || e.sem == litmus.AcqRel)
