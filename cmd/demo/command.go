@@ -83,9 +83,9 @@ Exit codes: 0 all right, 1 a result is wrong or a fault was found, 2 wrong usage
 Real devices are probed in child processes, so that one that hangs costs only its probe. It exits with 1 when something
 that is claimed does not work.
 
-A pair that works takes a second or two with its numbers, an emulated one much less. A probe that hangs takes --timeout and
-another second, 4 × --timeout and 5 s at worst, when the driver itself does not come back; so eight devices of which no pair can
-read its peer take minutes, three on real ones. Several emulated pairs are probed at once.
+A pair that works takes a few seconds with its numbers, an emulated one much less. A probe that hangs takes --timeout and
+a new child, 5 × --timeout and 3 s at worst, where the driver itself does not come back: eight real devices none of which
+can read its peers take about four minutes. Emulated pairs are probed several at once, so the same machine takes 12 s.
 
 Bandwidths and latencies of kernels are taken with peer access only: without it a kernel reaches no memory but its own device's,
 and that is the diagonal of the same matrices (--virtual).`,
