@@ -3,6 +3,7 @@ package kernels
 import (
 	"embed"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -63,6 +64,39 @@ func Cases() []Case {
 		}
 	}
 	return list
+}
+
+// GateCases are those in which every instruction that orders anything is to be missed when it is weakened: each type and
+// each world size has code of its own, and a block of two warps needs its barriers.
+func GateCases() []Case {
+	list := []Case{}
+	for _, sm := range []int{70, 90} {
+		for _, g := range gateSets {
+			if strings.Contains(g.set, "dependent") && sm < 90 {
+				continue
+			}
+			for _, dtype := range []string{"f32", "f16", "bf16"} {
+				for _, world := range []int{2, 3, 4, 8} {
+					list = append(list, Case{g.spec, "oneshot_pull", sm, fmt.Sprintf("world=%d dtype=%s %s", world, dtype, g.set), false})
+				}
+			}
+		}
+	}
+	return append(list, slices.DeleteFunc(Cases(), func(c Case) bool { return c.Source == "oneshot_pull" })...)
+}
+
+var gateSets = []struct{ spec, set string }{
+	{"oneshot_pull", "count=9 calls=3"},
+	{"oneshot_pull", "count=321 calls=2 block=64"},
+	{"oneshot_pull", "count=321 calls=2 block=64 shift=4"},
+	{"oneshot_pull", "count=9 calls=3 inplace=1"},
+	{"oneshot_pull", "count=9 calls=2 first=0xfffff grids=1"},
+	{"oneshot_pull", "count=9 calls=3 first=0xfffff grids=1 inplace=1"},
+	{"oneshot_pull", "count=9 calls=3 first=0xfffff grids=1 inplace=2"},
+	{"oneshot_pull_replay", "count=9 calls=3 inplace=1"},
+	{"oneshot_pull_replay", "count=321 calls=2 block=64 inplace=1"},
+	{"oneshot_pull", "count=9 calls=3 start=dependent"},
+	{"oneshot_pull", "count=9 calls=3 start=dependent inplace=1"},
 }
 
 // Redundant is the reviewed list of instructions that may be weakened without harm, and why.

@@ -18,14 +18,14 @@ import (
 //	buffer NAME size EXPR [each call] [host] [on EXPR] [align EXPR] [guard EXPR] [fill FILL]
 //	word NAME at EXPR = EXPR [for i < EXPR]      32-bit words of its contents at the start
 //	arg …                            ahead of the first launch: of every launch
-//	launch ENTRY [grid G] [block B] [shared EXPR] [on EXPR,…] [stream EXPR] [times EXPR] [resident EXPR] [dependent | ordinary]
+//	launch ENTRY [grid G] [block B] [shared EXPR] [RANKS] [stream EXPR] [times EXPR] [resident EXPR] [dependent | ordinary]
 //	arg …                            after a launch: of that launch
-//	write NAME FILL [on EXPR,…]      a copy in the rank's stream fills a buffer anew; payloads differ each time
+//	write NAME FILL [RANKS]      a copy in the rank's stream fills a buffer anew; payloads differ each time
 //	sync                             all streams wait for all
 //	repeat EXPR … end                the steps between, several times
-//	expect NAME [at EXPR] [count EXPR] TYPE sum NAME [at EXPR] [on EXPR,…]
-//	expect NAME [at EXPR] [count EXPR] TYPE = EXPR [on EXPR,…]
-//	expect NAME unchanged [on EXPR,…]
+//	expect NAME [at EXPR] [count EXPR] TYPE sum NAME [at EXPR] [RANKS]
+//	expect NAME [at EXPR] [count EXPR] TYPE = EXPR [RANKS]
+//	expect NAME unchanged [RANKS]
 //
 // A buffer exists once for each rank (with on: for that rank alone), and with "each call" once for each launch, so that
 // calls have inputs and outputs of their own. Kernels that leave it are a fault; guard adds bytes behind it that
@@ -33,6 +33,7 @@ import (
 // what is there when the stream comes to it. sum adds the other buffer's contents, as the host wrote them, in the order
 // of the ranks, in fp32, and rounds once, as the library does.
 //
+//	RANKS  on EXPR,… for these ranks; where EXPR for those for which it is not 0
 //	FILL   payload TYPE | TYPE = EXPR of i | a byte
 //	G, B   EXPR, or EXPR x EXPR x EXPR
 //	TYPE   u8 u16 u32 u64 f16 bf16 f32
@@ -139,9 +140,10 @@ const (
 )
 
 type specStep struct {
-	kind stepKind
-	at   place
-	on   []expr // ranks; nil: all
+	kind  stepKind
+	at    place
+	on    []expr // ranks; nil: all, or
+	where expr   // those for which it is not 0
 
 	entry                           string
 	grid, block                     [3]expr

@@ -122,7 +122,11 @@ func (b *specBuild) on(s *specStep) []int {
 	var list []int
 	if s.on == nil {
 		for r := range b.world {
-			list = append(list, r)
+			e := b.env()
+			e.rank, e.known = int64(r), knowRank
+			if s.where == nil || s.where(e) != 0 {
+				list = append(list, r)
+			}
 		}
 		return list
 	}

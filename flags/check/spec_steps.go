@@ -12,13 +12,20 @@ func (r *specReader) add(s *specStep) {
 
 func (r *specReader) launchDone() { r.launch = nil }
 
-// ranks is a list of ranks behind `on`.
-func (l *specLine) ranks() []expr {
-	list := []expr{l.expr()}
-	for l.has(",") {
-		list = append(list, l.expr())
+// who takes `on EXPR,…` or `where EXPR`, if either is there.
+func (l *specLine) who(s *specStep) bool {
+	switch {
+	case l.has("on"):
+		s.on = []expr{l.expr()}
+		for l.has(",") {
+			s.on = append(s.on, l.expr())
+		}
+	case l.has("where"):
+		s.where = l.expr()
+	default:
+		return false
 	}
-	return list
+	return true
 }
 
 func (r *specReader) launchStep(l *specLine) {
@@ -29,6 +36,9 @@ func (r *specReader) launchStep(l *specLine) {
 	one := constant(1)
 	s := &specStep{kind: stepLaunch, at: l.place(t), entry: t.text, grid: [3]expr{one, one, one}, block: [3]expr{constant(32), one, one}}
 	for l.peek().text != "" {
+		if l.who(s) {
+			continue
+		}
 		switch t := l.next(); t.text {
 		case "grid":
 			s.grid = l.shape()
@@ -42,13 +52,11 @@ func (r *specReader) launchStep(l *specLine) {
 			s.times = l.expr()
 		case "resident":
 			s.resident = l.expr()
-		case "on":
-			s.on = l.ranks()
 		case "dependent":
 			s.dependent = true
 		case "ordinary": // what a launch is unless it says otherwise
 		default:
-			l.fail(t, "%v says nothing of a launch: use grid, block, shared, on, stream, times, resident, dependent or ordinary", t)
+			l.fail(t, "%v says nothing of a launch: use grid, block, shared, on, where, stream, times, resident, dependent or ordinary", t)
 		}
 	}
 	r.add(s)
@@ -71,9 +79,7 @@ func (r *specReader) write(l *specLine) {
 		l.fail(t, "%s is another buffer in each call, so there is nothing to write anew: give each call its contents by `fill`", t.text)
 	}
 	s.fill = l.fill()
-	if l.has("on") {
-		s.on = l.ranks()
-	}
+	l.who(s)
 	r.add(s)
 }
 
@@ -118,8 +124,6 @@ func (r *specReader) expect(l *specLine) {
 			l.fail(t, "what is expected, found %v: use `expect out f32 sum in`, `expect out u32 = i`, or `expect out unchanged`", t)
 		}
 	}
-	if l.has("on") {
-		s.on = l.ranks()
-	}
+	l.who(s)
 	r.add(s)
 }
