@@ -235,6 +235,10 @@ func (x *exec) arrived(is target) {
 			if !p.want.same(is) {
 				continue
 			}
+			if x.latest == nil {
+				x.prune()
+				return
+			}
 			list := x.picks(t, []*location{p.loc}, &p.actor, p.issued, p.passed, x.latest, true)
 			if len(list) == 0 {
 				x.prune()
@@ -274,7 +278,7 @@ func (x *exec) store(t *thread) bool {
 			w.value &= 1<<(8*in.Size) - 1
 		}
 		w.heads = x.heads(t, l, &a, releases(in.Sem), now, nil)
-		x.put(t, l, at, w)
+		x.put(t, l, at, w, now)
 	}
 	x.ops += uint64(in.Elements)
 	t.tick()
@@ -285,12 +289,12 @@ func (x *exec) store(t *thread) bool {
 func (x *exec) places(t *thread, l *location, a *actor) int {
 	list := x.spots[:0]
 	for i := len(l.order); i > l.floor(t.clocks); i-- {
-		forbidden, torn := l.split(i-1, a)
+		forbidden, torn := l.split(i, a)
 		if forbidden {
 			continue
 		}
-		if torn && !x.p.Racy {
-			x.torn(l.order[i], a, l)
+		if torn != nil && !x.p.Racy {
+			x.torn(torn, a, l)
 		}
 		list = append(list, int32(i))
 	}
@@ -298,8 +302,21 @@ func (x *exec) places(t *thread, l *location, a *actor) int {
 	return int(list[x.choose.place(x, len(list))])
 }
 
-// put makes w a value of l.
-func (x *exec) put(t *thread, l *location, at int, w *write) {
+// placesAfter chooses where the write of an atomic goes that reads order[from]: right behind it, or behind writes too that
+// are not morally strong with the atomic.
+func (x *exec) placesAfter(from int, l *location, a *actor) int {
+	list := append(x.spots[:0], int32(from+1))
+	for i := from + 1; i < len(l.order) && !morallyStrong(&l.order[i].actor, a); i++ {
+		if forbidden, _ := l.split(i+1, a); !forbidden {
+			list = append(list, int32(i+1))
+		}
+	}
+	x.spots = list
+	return int(list[x.choose.place(x, len(list))])
+}
+
+// put makes w a value of l. before is what came before it, without what it acquired itself.
+func (x *exec) put(t *thread, l *location, at int, w *write, before clocks) {
 	t.writes++
 	w.nth = int(t.writes)
 	l.insert(at, w)
@@ -318,7 +335,7 @@ func (x *exec) put(t *thread, l *location, at int, w *write) {
 		}
 	}
 	x.spinners = x.spinners[:0]
-	x.choose.wrote(x, t, l, w)
+	x.choose.wrote(x, t, l, before, w.id)
 	x.arrived(target{thread: t.index, nth: t.writes})
 	if len(l.order) > x.maxWrites {
 		l.order = append(l.order[:0], l.order[len(l.order)-x.maxWrites:]...)
@@ -343,9 +360,9 @@ func (x *exec) atomic(t *thread) bool {
 	x.locs = locs
 	keep := x.picked[:0]
 	for _, p := range x.picks(t, locs, &a, t.clocks, nil, t.forced, false) {
-		forbidden, torn := l.split(int(p[0]), &a)
-		if torn && !x.p.Racy {
-			x.torn(l.order[p[0]+1], &a, l)
+		forbidden, torn := l.split(int(p[0])+1, &a)
+		if torn != nil && !x.p.Racy {
+			x.torn(torn, &a, l)
 			return false
 		}
 		if !forbidden {
@@ -367,12 +384,10 @@ func (x *exec) atomic(t *thread) bool {
 	}
 	from := int(keep[i][0])
 	source := l.order[from]
-	acquire := acquires(in.Sem) && !in.Red
-	source.readers = append(source.readers, reader{a, x.slab.copy(t.clocks), t.choice})
-	if in.Red {
-		// It never forms an acquire pattern, and still hands on what it read.
-	} else {
-		x.observe(t, l, source, &a, acquire)
+	before := x.slab.copy(t.clocks)
+	source.readers = append(source.readers, reader{a, before, t.choice})
+	if !in.Red { // red never forms an acquire pattern, and still hands on what it read
+		x.observe(t, l, source, &a, acquires(in.Sem))
 	}
 	x.note(t, l, source, false)
 	v, writes := t.m.Apply(source.value)
@@ -380,11 +395,17 @@ func (x *exec) atomic(t *thread) bool {
 		v &= 1<<(8*in.Size) - 1
 	}
 	if writes {
+		at := x.placesAfter(from, l, &a)
 		w := x.newWrite()
 		now := x.slab.copy(t.clocks)
-		w.actor, w.value, w.clocks, w.rmw = a, v, now, true
+		w.actor, w.value, w.clocks, w.source = a, v, now, source
 		w.heads = x.heads(t, l, &a, releases(in.Sem), now, source)
-		x.put(t, l, from+1, w)
+		x.put(t, l, at, w, before)
+	} else {
+		t.writes++ // it might have written
+		x.choose.wrote(x, t, l, before, a.id)
+		x.latest = nil
+		x.arrived(target{thread: t.index, nth: t.writes})
 	}
 	x.ops++
 	if !in.Red {

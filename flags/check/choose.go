@@ -18,8 +18,8 @@ type chooser interface {
 	fence(x *exec, t *thread, a *actor) target
 	// passes is told that an open load, which waits for a write, has come to a fence.
 	passes(p *pending)
-	// wrote is told of each write.
-	wrote(x *exec, t *thread, l *location, w *write)
+	// wrote is told of each write of t, and of each atomic that might have been one; before is what comes before it.
+	wrote(x *exec, t *thread, l *location, before clocks, id int32)
 }
 
 // randomly chooses by chance.
@@ -153,6 +153,6 @@ func (r *randomly) place(_ *exec, n int) int {
 	return r.rng.IntN(n)
 }
 
-func (r *randomly) passes(*pending)                         {}
-func (r *randomly) fence(*exec, *thread, *actor) target     { return noTarget }
-func (r *randomly) wrote(*exec, *thread, *location, *write) {}
+func (r *randomly) passes(*pending)                                {}
+func (r *randomly) fence(*exec, *thread, *actor) target            { return noTarget }
+func (r *randomly) wrote(*exec, *thread, *location, clocks, int32) {}

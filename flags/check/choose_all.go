@@ -104,11 +104,11 @@ func (s *systematically) fence(x *exec, t *thread, a *actor) target {
 	return d.wait()
 }
 
-func (s *systematically) wrote(_ *exec, t *thread, l *location, w *write) {
+func (s *systematically) wrote(_ *exec, t *thread, l *location, before clocks, id int32) {
 	for _, v := range l.order {
 		for i := range v.readers {
-			if r := &v.readers[i]; r.choice >= 0 && r.id != w.id && !w.clocks.has(r.id, r.n) {
-				s.path[r.choice].later(target{thread: t.index, nth: int32(w.nth)})
+			if r := &v.readers[i]; r.choice >= 0 && r.id != id && !before.has(r.id, r.n) {
+				s.path[r.choice].later(target{thread: t.index, nth: t.writes})
 			}
 		}
 	}

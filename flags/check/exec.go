@@ -273,7 +273,7 @@ func (x *exec) newLocation() *location {
 	}
 	l := x.allLocs[x.usedLocs]
 	x.usedLocs++
-	l.order, l.waiters = l.order[:0], l.waiters[:0]
+	l.order, l.waiters, l.next = l.order[:0], l.waiters[:0], nil
 	return l
 }
 
@@ -364,8 +364,10 @@ func (x *exec) outcome() string {
 
 func (x *exec) finalByte(b *buffer, off int) byte {
 	c := &b.cells[off/4]
-	if l := c.loc; l != nil {
-		return byte(l.last().value >> (8 * (b.base + uint64(off) - l.address)))
+	for l := c.loc; l != nil; l = l.next {
+		if at := b.base + uint64(off) - l.address; at < uint64(l.size) {
+			return byte(l.last().value >> (8 * at))
+		}
 	}
 	return byte(c.value >> (8 * (off % 4)))
 }

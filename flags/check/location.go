@@ -14,8 +14,8 @@ type write struct {
 	value   uint64
 	clocks  clocks // of its thread, itself included
 	heads   []head
-	rmw     bool // it lies right behind the write that its atomic read
-	nth     int  // of the writes of its thread to strong locations, from 1; 0: the initial value
+	source  *write // what its atomic read; nil: it is a store's
+	nth     int    // of the writes of its thread to strong locations, from 1; 0: the initial value
 	readers []reader
 }
 
@@ -31,8 +31,8 @@ type location struct {
 	address uint64
 	size    int
 	order   []*write
-	waiters []int32 // threads that wait for another value
-	written bool    // in this execution
+	waiters []int32   // threads that wait for another value
+	next    *location // another in the same word
 }
 
 func (l *location) last() *write { return l.order[len(l.order)-1] }
@@ -53,16 +53,30 @@ func (l *location) floor(c clocks) int {
 	return 0
 }
 
-// split is whether something put right behind order[i] would part an atomic from what it read: a must not then.
-// torn: it would, and the scopes are such that the model lets it.
-func (l *location) split(i int, a *actor) (forbidden, torn bool) {
-	if i+1 >= len(l.order) || !l.order[i+1].rmw {
-		return false, false
+// split is whether a write put at index `at` would come between an atomic and what it read: a must not then. torn: it
+// would, and the scopes are such that the model lets it.
+func (l *location) split(at int, a *actor) (forbidden bool, torn *write) {
+	for j := at; j < len(l.order); j++ {
+		w := l.order[j]
+		if w.source == nil || !l.precedes(w.source, at) {
+			continue
+		}
+		if morallyStrong(&w.actor, a) {
+			return true, nil
+		}
+		torn = w
 	}
-	if morallyStrong(&l.order[i+1].actor, a) {
-		return true, false
+	return false, torn
+}
+
+// precedes is whether w lies before index at; what has been forgotten does.
+func (l *location) precedes(w *write, at int) bool {
+	for _, v := range l.order[at:] {
+		if v == w {
+			return false
+		}
 	}
-	return false, true
+	return true
 }
 
 // readable is whether a read that was issued with these clocks and is still open may take order[i]: nothing that comes

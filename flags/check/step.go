@@ -292,23 +292,29 @@ func observed(w *write, c clocks) bool {
 // location is the history of size bytes, begun or taken over from what was known of them.
 func (x *exec) location(t *thread, b *buffer, off, size int, a *actor, writes bool) *location {
 	first, last := off/4, (off+size-1)/4
-	c := &b.cells[first]
-	if l := c.loc; l != nil && l.address == b.base+uint64(off) && l.size == size {
-		return l
-	}
-	// Other extents, or none yet.
+	address := b.base + uint64(off)
 	for i := first; i <= last; i++ {
-		if l := b.cells[i].loc; l != nil && !x.settle(t, l, b, a, writes) {
-			return nil
+		var next *location
+		for l := b.cells[i].loc; l != nil; l = next {
+			next = l.next
+			if l.address == address && l.size == size {
+				return l
+			}
+			if l.address < address+uint64(size) && address < l.address+uint64(l.size) && !x.settle(t, l, b, a, writes) {
+				return nil
+			}
 		}
 	}
 	l := x.newLocation()
-	l.address, l.size = b.base+uint64(off), size
+	l.address, l.size = address, size
 	w := x.newWrite()
 	w.actor = actor{event: unwritten}
 	for i := first; i <= last; i++ {
 		c := &b.cells[i]
 		x.mem.touch(c)
+		if size < 4 {
+			c.split()
+		}
 		marks := []mark{c.mark}
 		if c.parts != nil {
 			marks = c.parts[max(off, 4*i)-4*i : min(off+size, 4*i+4)-4*i]
@@ -336,7 +342,7 @@ func (x *exec) location(t *thread, b *buffer, off, size int, a *actor, writes bo
 	}
 	l.order = append(l.order, w)
 	for i := first; i <= last; i++ {
-		b.cells[i].loc = l
+		l.next, b.cells[i].loc = b.cells[i].loc, l // in a word that it fills it is alone
 	}
 	return l
 }
@@ -360,11 +366,28 @@ func (x *exec) settle(t *thread, l *location, b *buffer, a *actor, writes bool) 
 	for i := off / 4; i <= (off+l.size-1)/4; i++ {
 		c := &b.cells[i]
 		x.store32(c, off-4*i, l.size, w.value)
-		c.loc, c.parts = nil, nil
-		c.writer, c.reads = w.event, c.reads[:0]
-		for k := range w.readers {
-			if r := &w.readers[k]; !t.clocks.has(r.id, r.n) {
-				c.reads = append(c.reads, r.event)
+		for at := &c.loc; *at != nil; at = &(*at).next {
+			if *at == l {
+				*at = l.next
+				break
+			}
+		}
+		marks := []*mark{&c.mark}
+		if l.size >= 4 {
+			c.parts = nil
+		} else {
+			c.split()
+			marks = marks[:0]
+			for k := range l.size {
+				marks = append(marks, &c.parts[off%4+k])
+			}
+		}
+		for _, m := range marks {
+			m.writer, m.reads = w.event, m.reads[:0]
+			for k := range w.readers {
+				if r := &w.readers[k]; !t.clocks.has(r.id, r.n) {
+					m.reads = append(m.reads, r.event)
+				}
 			}
 		}
 	}

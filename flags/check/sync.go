@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"math/bits"
 
 	"github.com/fenceline/fenceline/internal/ptx"
 )
@@ -70,16 +71,7 @@ func (x *exec) open(cta int32, id int) {
 	if !b.open {
 		return
 	}
-	want := b.want
-	if want == 0 {
-		want = k.live
-		for _, i := range b.arrived {
-			if x.threads[i].state == ended {
-				want++ // it arrived and left
-			}
-		}
-	}
-	if len(b.arrived) < want {
+	if !x.complete(k, b) {
 		return
 	}
 	for _, i := range b.waiting {
@@ -102,6 +94,32 @@ func (x *exec) open(cta int32, id int) {
 		t.state, t.held = ready, false
 	}
 	*b = barrier{arrived: b.arrived[:0], waiting: b.waiting[:0]}
+}
+
+// complete is whether all that a barrier waits for have come. It counts warps whole, whatever the block's size.
+func (x *exec) complete(k *block, b *barrier) bool {
+	total := 0
+	for first := 0; first < len(k.threads); first += 32 {
+		var in, live uint32
+		for lane, i := range k.threads[first:min(first+32, len(k.threads))] {
+			if x.threads[i].state != ended {
+				live |= 1 << lane
+			}
+		}
+		for _, i := range b.arrived {
+			if lane := int(x.threads[i].lane) - first; lane >= 0 && lane < 32 {
+				in |= 1 << lane
+			}
+		}
+		if b.want == 0 && live&^in != 0 {
+			return false
+		}
+		total += bits.OnesCount32(in)
+		if in != 0 && live&^in == 0 {
+			total += bits.OnesCount32(^(live | in))
+		}
+	}
+	return b.want == 0 || total >= b.want
 }
 
 func b2i(b bool) uint64 {

@@ -227,8 +227,8 @@ func (x *exec) hostWord(h *thread, b *buffer, word int, writes bool, v, mask uin
 	c := &b.cells[word]
 	x.mem.touch(c)
 	a := actor{event: h.now(nil), device: Host, cta: -1}
-	if l := c.loc; l != nil {
-		if x.over || !x.settle(h, l, b, &a, writes) {
+	for c.loc != nil {
+		if x.over || !x.settle(h, c.loc, b, &a, writes) {
 			return 0
 		}
 	}

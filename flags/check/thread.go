@@ -96,7 +96,7 @@ func (t *thread) take(h *head) { t.clocks.join(h.clocks) }
 
 // observe is a strong read of w by a: the heads that w carries are taken now by an acquire, and kept for an acquire to come.
 func (x *exec) observe(t *thread, l *location, w *write, a *actor, acquire bool) {
-	if morallyStrong(&w.actor, a) && w.id != a.id {
+	if morallyStrong(&w.actor, a) {
 		for i := range w.heads {
 			h := &w.heads[i]
 			switch {
