@@ -1,6 +1,7 @@
 package stress
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
@@ -292,7 +293,8 @@ func (r *litmusRunner) test(ctx context.Context, t *litmus.Test, name string, un
 // count adds the results of one launch. Instances in which a thread waited in vain have no outcome.
 func (r *LitmusResult) count(raw []byte, observed, instances int, counts map[string]*Outcome) {
 	word := func(k, i int) uint64 { return binary.LittleEndian.Uint64(raw[8*(k*instances+i):]) }
-	key := make([]byte, 8*observed)
+	key, before := make([]byte, 8*observed), make([]byte, 8*observed)
+	var last *Outcome // of before
 	for i := range instances {
 		if word(observed, i) != 0 {
 			r.Stuck++
@@ -301,6 +303,10 @@ func (r *LitmusResult) count(raw []byte, observed, instances int, counts map[str
 		r.Runs++
 		for k := range observed {
 			binary.LittleEndian.PutUint64(key[8*k:], word(k, i))
+		}
+		if last != nil && bytes.Equal(key, before) {
+			last.Count++
+			continue
 		}
 		o := counts[string(key)]
 		if o == nil {
@@ -311,5 +317,7 @@ func (r *LitmusResult) count(raw []byte, observed, instances int, counts map[str
 			counts[string(key)] = o
 		}
 		o.Count++
+		last = o
+		copy(before, key)
 	}
 }

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fenceline/fenceline/allreduce"
+	"github.com/fenceline/fenceline/flags/stress"
+)
+
+func stressJSON(t *testing.T, args ...string) (int, *stressReport, string) {
+	t.Helper()
+	code, stdout, stderr := demo(t, append([]string{"stress", "--backend", "emu", "--json"}, args...)...)
+	dec := json.NewDecoder(strings.NewReader(stdout))
+	dec.DisallowUnknownFields()
+	var r stressReport
+	require.NoError(t, dec.Decode(&r), "stdout %q, stderr %q", stdout, stderr)
+	require.Equal(t, code == exitGood, r.OK)
+	return code, &r, stderr
+}
+
+func TestStress(t *testing.T) {
+	code, r, stderr := stressJSON(t, "--duration", "1500ms", "--litmus-time", "1s", "--control")
+	require.Equal(t, exitGood, code, r.Error)
+	require.Empty(t, stderr)
+	require.NotZero(t, r.Total.Calls)
+	require.NotZero(t, r.Times.Samples)
+	require.LessOrEqual(t, r.Times.P50, r.Times.P99)
+	require.LessOrEqual(t, r.Times.P99, r.Times.Max)
+	paused := false
+	for _, round := range r.Rounds {
+		require.Zero(t, round.Wrong+round.Stray)
+		paused = paused || round.DelayPlaces > 0
+	}
+	require.True(t, paused)
+	require.Greater(t, len(r.Litmus), 300)
+	require.Zero(t, r.forbidden())
+	require.Len(t, r.Control, 3)
+	for _, c := range r.Control {
+		require.NotZero(t, c.Changed)
+		switch c.Weakening {
+		case stress.NoBarrier:
+			require.True(t, c.BadCalls > 0 || c.Failures > 0, "%+v", c)
+			require.Contains(t, c.Verdict, "(expected)")
+		default:
+			require.Contains(t, c.Verdict, "the emulator's memory is sequentially consistent and hides it")
+		}
+	}
+}
+
+func TestStressText(t *testing.T) {
+	code, stdout, stderr := demo(t, "stress", "--backend", "emu", "--duration", "300ms", "--no-litmus", "--algo", "copy", "--delays", "off", "--load", "none", "--max-bytes", "1KB")
+	require.Equal(t, exitGood, code, stdout+stderr)
+	require.Empty(t, stderr)
+	for _, want := range []string{"EMULATED", "Stress: 300ms, messages up to 1024 bytes, delays off, load none, seed 1", "#wrong 0 elements", "PASS: "} {
+		require.Contains(t, stdout, want)
+	}
+	require.Regexp(t, `(?m)^ +copy +\d+x\d+ +\d+ +\d+ +- +\d+ +\d+ +0 +[\d.]+ +[\d.]+ +[\d.]+$`, stdout)
+	require.NotContains(t, stdout, "litmus")
+}
+
+// Without peer access the turns of copy and host are all there is.
+func TestStressNoP2P(t *testing.T) {
+	code, r, _ := stressJSON(t, "--machine", "no-p2p", "--duration", "2s", "--no-litmus", "--ranks", "2")
+	require.Equal(t, exitGood, code, r.Error)
+	for _, round := range r.Rounds {
+		require.NotEqual(t, allreduce.OneshotPull, round.Algorithm)
+	}
+}
+
+// A kernel that sums wrongly is found out, by the calls and by the exit code.
+func TestStressFindsWrongSums(t *testing.T) {
+	stressSabotage = func(_ string, ptx []byte) ([]byte, error) {
+		return bytes.ReplaceAll(ptx, []byte("add.f32"), []byte("sub.f32")), nil
+	}
+	defer func() { stressSabotage = nil }()
+	for _, algo := range []string{"oneshot-pull", "host"} {
+		code, r, _ := stressJSON(t, "--duration", "200ms", "--no-litmus", "--algo", algo)
+		require.Equal(t, exitFault, code)
+		require.Empty(t, r.Error)
+		require.NotZero(t, r.Total.Wrong)
+		require.NotZero(t, r.Total.BadCalls)
+		require.Regexp(t, `\d+ elements of \w+, .*: rank \d: element \d+ is 0x`, r.Total.First)
+	}
+	code, stdout, _ := demo(t, "stress", "--backend", "emu", "--duration", "200ms", "--no-litmus")
+	require.Equal(t, exitFault, code)
+	require.Regexp(t, `FAIL: \d+ of \d+ calls wrong`, stdout)
+}
+
+// Kernels without barriers go wrong or wait in vain; either way the run fails when it is no control.
+func TestStressFindsMissingBarriers(t *testing.T) {
+	stressSabotage = func(file string, ptx []byte) ([]byte, error) {
+		out, _, err := stress.NoBarrier.Patch(file, ptx)
+		return out, err
+	}
+	defer func() { stressSabotage = nil }()
+	code, r, _ := stressJSON(t, "--duration", "1s", "--no-litmus", "--algo", "oneshot-pull", "--timeout", "500ms")
+	require.Equal(t, exitFault, code)
+	require.True(t, r.Error != "" || r.Total.Wrong > 0)
+}
+
+// An interrupted run says what it did, frees everything and exits with 130.
+func TestStressInterrupted(t *testing.T) {
+	for _, args := range [][]string{
+		{"--duration", "1h"},
+		{"--duration", "300ms", "--litmus-time", "1h"},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(1500*time.Millisecond, cancel)
+		var out, diag bytes.Buffer
+		code := execute(ctx, append([]string{"stress", "--backend", "emu"}, args...), &out, &diag)
+		require.Equal(t, exitInterrupted, code, diag.String())
+		require.Contains(t, diag.String(), "demo: interrupted; everything was closed")
+		require.Regexp(t, `INTERRUPTED after [1-9]\d* calls, 0 of them wrong`, out.String())
+	}
+}
+
+func TestStressUsage(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"--duration 0s", "use more than 0"},
+		{"--litmus-time 0s", "use more than 0"},
+		{"--delays maybe", "use on or off"},
+		{"--load all", "use none, sm, copy or both"},
+		{"--max-bytes 8", "use a number of bytes from 64"},
+		{"--max-bytes 1GB", "use a number of bytes from 64"},
+		{"--litmus-files nowhere/*.litmus", "there is no such file"},
+		{"--litmus-files stress_test.go", "stress_test.go:1:"},
+		{"--ranks 99", "use 1 to 16"},
+		{"--iters 3", "unknown flag"},
+	} {
+		t.Run(c.args, func(t *testing.T) {
+			code, stdout, stderr := demo(t, append([]string{"stress", "--backend", "emu"}, strings.Fields(c.args)...)...)
+			require.Equal(t, exitUsage, code, stderr)
+			require.Contains(t, stderr, c.want)
+			require.Empty(t, stdout)
+		})
+	}
+}
+
+func TestStressTimes(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var all []time.Duration
+	var a, b stressTimes
+	for i := range 10_000 {
+		d := time.Duration(uint64(1)<<rng.IntN(40) + rng.Uint64N(1<<20))
+		all = append(all, d)
+		if i%2 == 0 {
+			a.add(d)
+		} else {
+			b.add(d)
+		}
+	}
+	require.Zero(t, (&stressTimes{}).quantile(0.5))
+	a.merge(&b)
+	slices.Sort(all)
+	for _, q := range []float64{0.01, 0.5, 0.99, 1} {
+		exact := all[int(q*float64(len(all)))-1]
+		got := a.quantile(q)
+		require.GreaterOrEqual(t, got, exact)
+		require.InEpsilon(t, float64(exact), float64(got), 0.04, q)
+	}
+	require.Equal(t, all[len(all)-1], a.quantile(1))
+	for c := range 58 * timeSteps {
+		require.Equal(t, c, timeClass(classEnd(c)))
+	}
+}
+
+func TestHeartbeat(t *testing.T) {
+	var w bytes.Buffer
+	h := newHeartbeat(&w, time.Minute)
+	h.add(&stressTally{Calls: 5})
+	require.Empty(t, w.String())
+	h.last = h.last.Add(-beatEvery)
+	one := &stressTally{Calls: 7, Wrong: 3}
+	one.times.add(1500 * time.Nanosecond)
+	h.add(one)
+	require.Regexp(t, `^demo: stress \d+s: 12 calls, \d+ calls/s, 3 wrong; p50 1.5 p99 1.5 max 1.5 µs\n$`, w.String())
+	(*heartbeat)(nil).add(one)
+	h.close()
+}
