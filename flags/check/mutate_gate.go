@@ -3,10 +3,13 @@ package check
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/fenceline/fenceline/internal/ptx"
 )
@@ -79,7 +82,7 @@ type GateOptions struct {
 	Seed       uint64
 	Redundant  []Redundancy
 	SourceText func(source string, line int) string // a line of a source, to match Redundancy.Source; nil: none match
-	Progress   func(done, total int)
+	Progress   func(done, total int)                // from several goroutines
 }
 
 // gate is one run over the mutants of an entry.
@@ -153,41 +156,59 @@ func (g *gate) run(ctx context.Context, progress func(int)) ([]Judged, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []Judged
-	for i, m := range g.mutants() {
-		if ctx.Err() != nil {
-			return all, ctx.Err()
-		}
-		progress(i)
-		j := Judged{Mutant: m, Kernel: g.entry}
+	mutants := g.mutants()
+	all := make([]Judged, len(mutants))
+	var done atomic.Int64
+	err = inParallel(ctx, len(mutants), func(i int) error {
+		j := &all[i]
+		j.Mutant, j.Kernel = mutants[i], g.entry
 		if lines := g.cases[0].Lines; lines != nil {
-			j.Source, j.SourceLine, _ = lines(g.file, m.Line)
+			j.Source, j.SourceLine, _ = lines(g.file, j.Line)
 		}
-		cases := covering[m.Line]
-		if len(cases) == 0 {
+		r := g.redundant(j)
+		if cases := covering[j.Line]; len(cases) == 0 {
 			j.Fate = NotExecuted
-		} else if err := g.judge(&j, cases); err != nil {
-			return all, err
+		} else if err := g.judge(j, cases, r != nil); err != nil {
+			return err
 		}
-		if j.Fate != Caught {
-			if r := g.redundant(&j); r != nil {
-				j.Fate, j.Reason = Harmless, r.Reason
-			}
+		if j.Fate != Caught && r != nil {
+			j.Fate, j.Reason = Harmless, r.Reason
 		}
 		j.PTX = nil
-		all = append(all, j)
-	}
-	return all, nil
+		progress(int(done.Add(1)))
+		return nil
+	})
+	return slices.DeleteFunc(all, func(j Judged) bool { return j.Fate == "" }), err
 }
 
-// judge runs a mutant in each case until one catches it: a few executions of each at first, then many.
-func (g *gate) judge(j *Judged, cases []GateCase) error {
+// inParallel does n things on all processors, until one fails or ctx ends.
+func inParallel(ctx context.Context, n int, do func(int) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for i := range n {
+		g.Go(func() error {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return do(i)
+		})
+	}
+	return g.Wait()
+}
+
+// judge runs a mutant in each case until one catches it: a few executions of each at first, then many. Of one that is
+// known to be harmless a few are enough, to see that it is.
+func (g *gate) judge(j *Judged, cases []GateCase, harmless bool) error {
 	module, err := ptx.Parse(g.file, j.PTX)
 	if err != nil {
 		return fmt.Errorf("mutant %v: %w", &j.Mutant, err)
 	}
 	few := min(20, g.o.Executions)
-	for round, n := range []uint64{few, g.o.Executions - few} {
+	rounds := []uint64{few, g.o.Executions - few}
+	if harmless {
+		rounds = rounds[:1]
+	}
+	for round, n := range rounds {
 		for _, c := range cases {
 			if n == 0 {
 				continue
@@ -214,33 +235,34 @@ func (g *gate) judge(j *Judged, cases []GateCase) error {
 
 // coverage says which cases execute each line that has mutants: those that a trap in its place stops.
 func (g *gate) coverage(ctx context.Context) (map[int][]GateCase, error) {
-	covering := map[int][]GateCase{}
-	for _, n := range scan(g.text, g.entry) {
-		if len(weaken(&n)) == 0 {
-			continue
-		}
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		module, err := ptx.Parse(g.file, replace(g.text, &n, n.guard+"trap;"))
+	list := slices.DeleteFunc(scan(g.text, g.entry), func(n instruction) bool { return len(weaken(&n)) == 0 })
+	found := make([][]GateCase, len(list))
+	err := inParallel(ctx, len(list), func(i int) error {
+		n := &list[i]
+		module, err := ptx.Parse(g.file, replace(g.text, n, n.guard+"trap;"))
 		if err != nil {
-			return nil, fmt.Errorf("%s:%d: trap in place of `%v`: %w", g.file, n.line, &n, err)
+			return fmt.Errorf("%s:%d: trap in place of `%v`: %w", g.file, n.line, n, err)
 		}
 		for _, c := range g.cases {
 			p, err := c.Spec.Program(module, c.Set)
 			if err != nil {
-				return nil, err
+				return err
 			}
 			r, err := Check(p, Options{Executions: 3, Seed: g.o.Seed, NoFix: true})
 			if err != nil {
-				return nil, err
+				return err
 			}
 			if slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Kind == Faulted }) {
-				covering[n.line] = append(covering[n.line], c)
+				found[i] = append(found[i], c)
 			}
 		}
+		return nil
+	})
+	covering := map[int][]GateCase{}
+	for i := range list {
+		covering[list[i].line] = append(covering[list[i].line], found[i]...)
 	}
-	return covering, nil
+	return covering, err
 }
 
 func (g *gate) redundant(j *Judged) *Redundancy {
@@ -273,9 +295,6 @@ func Share(all []Judged) (good, executed int) {
 	}
 	return good, executed
 }
-
-// ErrNoMutants is what Gate's callers say when there was nothing to weaken.
-var ErrNoMutants = errors.New("there is no instruction to weaken")
 
 // SortJudged puts what was not caught first, then by place.
 func SortJudged(all []Judged) {

@@ -50,7 +50,8 @@ type Spec struct {
 	Name   string
 	Params []SpecParam
 
-	text string
+	text  string
+	entry string // that is launched instead
 	*specBody
 }
 
@@ -193,7 +194,33 @@ func (s *Spec) with(set map[string]string) (*specBody, error) {
 		}
 	}
 	body, _, err := parseSpec(s.Name, s.text, set)
+	if err == nil && s.entry != "" {
+		renameLaunches(body.steps, s.entry)
+	}
 	return body, err
+}
+
+func renameLaunches(steps []*specStep, entry string) {
+	for _, st := range steps {
+		if st.kind == stepLaunch {
+			st.entry = entry
+		}
+		renameLaunches(st.body, entry)
+	}
+}
+
+// Launching is the spec with another kernel in the place of the one it launches.
+func (s *Spec) Launching(entry string) (*Spec, error) {
+	launched, err := s.Entries(nil)
+	if err != nil {
+		return nil, err
+	}
+	if len(launched) > 1 {
+		return nil, &SpecError{File: s.Name, Msg: fmt.Sprintf("it launches %s, and %s can stand for one only: name kernels in the spec", strings.Join(launched, " and "), entry)}
+	}
+	other := *s
+	other.entry = entry
+	return &other, nil
 }
 
 // Entries are the kernels that the spec launches with these values of its params, each once.

@@ -1,10 +1,12 @@
 package check
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fenceline/fenceline/allreduce"
 	"github.com/fenceline/fenceline/internal/ptx"
 	"github.com/fenceline/fenceline/kernels"
 )
@@ -43,5 +45,25 @@ func TestShippedCases(t *testing.T) {
 		p := shippedCase(t, &c)
 		require.NotNil(t, p.Final, c.Name())
 		require.NotEmpty(t, p.Tasks)
+	}
+}
+
+// What a spec expects of a sum is what the library computes.
+func TestSumIsReference(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for n := range 5000 {
+		for _, dt := range allreduce.DTypes() {
+			typ := typeNamed(dt.String())
+			elems := make([]uint64, 1+n%4)
+			in := make([][]byte, len(elems))
+			for i := range elems {
+				elems[i] = rng.Uint64() >> (64 - 8*typ.size)
+				in[i] = make([]byte, typ.size)
+				typ.put(in[i], elems[i])
+			}
+			out := make([]byte, typ.size)
+			require.NoError(t, allreduce.Reference(dt, out, in...))
+			require.Equal(t, typ.get(out), typ.sum(elems), "%v %x", dt, elems)
+		}
 	}
 }

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/fenceline/fenceline/flags/check"
+	"github.com/fenceline/fenceline/kernels"
+)
+
+// gateReport is what `demo check --gate --json` prints.
+type gateReport struct {
+	Version  int       `json:"version"`
+	Seed     uint64    `json:"seed"`
+	Mutants  []gateRow `json:"mutants"`
+	Executed int       `json:"executed"` // of the mutants, those that some case runs
+	Good     int       `json:"good"`     // of these, those that were caught or are known to be redundant
+	OK       bool      `json:"ok"`
+}
+
+// gateRow is what became of one mutant.
+type gateRow struct {
+	Kernel      string     `json:"kernel"`
+	File        string     `json:"file"`
+	Line        int        `json:"line"`
+	Source      string     `json:"source,omitempty"`
+	SourceLine  int        `json:"source_line,omitempty"`
+	Instruction string     `json:"instruction"`
+	Mutation    string     `json:"mutation"`
+	Fate        check.Fate `json:"fate"`
+	Case        string     `json:"case,omitempty"`
+	Kind        check.Kind `json:"kind,omitempty"`
+	Replay      string     `json:"replay,omitempty"`
+	Reason      string     `json:"reason,omitempty"`
+	Executions  uint64     `json:"executions"`
+}
+
+// runGate weakens the shipped kernels.
+func (c *checker) runGate() error {
+	all, err := c.chosen(kernels.GateCases())
+	if err != nil {
+		return err
+	}
+	var cases []check.GateCase
+	for i := range all {
+		s, err := shippedSource(&all[i])
+		if err != nil {
+			return err
+		}
+		spec, err := check.ParseSpec(s.specFile, string(s.spec))
+		if err != nil {
+			return err
+		}
+		cases = append(cases, check.GateCase{Name: s.name, Spec: spec, File: s.ptxFile, PTX: s.ptx, Set: s.set, Lines: s.lines})
+	}
+	text, err := kernels.Redundant()
+	if err != nil {
+		return err
+	}
+	redundant, err := check.ParseRedundancies("redundant.txt", string(text))
+	if err != nil {
+		return err
+	}
+	var progress *checkProgress
+	var mu sync.Mutex
+	defer func() {
+		if progress != nil {
+			progress.close()
+		}
+	}()
+	found, err := check.Gate(c.ctx, cases, check.GateOptions{Executions: c.executions, Seed: c.seed, Redundant: redundant, SourceText: sourceText,
+		Progress: func(done, total int) {
+			mu.Lock()
+			defer mu.Unlock()
+			if progress == nil {
+				progress = newCheckProgress(c.stderr, total)
+			}
+			progress.done(done)
+		}})
+	switch {
+	case err != nil && c.ctx.Err() != nil:
+		return errInterrupted
+	case err != nil:
+		return err
+	}
+	if progress != nil {
+		progress.close()
+	}
+	return c.printGate(found)
+}
+
+// sourceText is a line of a shipped source.
+func sourceText(source string, line int) string {
+	text, err := kernels.Source(source)
+	rows := strings.Split(string(text), "\n")
+	if err != nil || line < 1 || line > len(rows) {
+		return ""
+	}
+	return rows[line-1]
+}
+
+func (c *checker) printGate(found []check.Judged) error {
+	check.SortJudged(found)
+	rep := gateReport{Version: reportVersion, Seed: c.seed, Mutants: []gateRow{}}
+	rep.Good, rep.Executed = check.Share(found)
+	rep.OK = rep.Executed > 0 && rep.Good == rep.Executed
+	counts := map[check.Fate]int{}
+	for i := range found {
+		j := &found[i]
+		counts[j.Fate]++
+		rep.Mutants = append(rep.Mutants, gateRow{j.Kernel, j.File, j.Line, j.Source, j.SourceLine, j.Text, j.What, j.Fate, j.Case, j.Kind, j.Token, j.Reason, j.Executions})
+	}
+	if c.opt.json {
+		if err := writeJSON(c.stdout, &rep); err != nil {
+			return err
+		}
+	} else {
+		c.gateTable(&rep, counts)
+	}
+	if !rep.OK {
+		return errReported
+	}
+	return nil
+}
+
+func (c *checker) gateTable(rep *gateReport, counts map[check.Fate]int) {
+	w := c.stdout
+	fmt.Fprintf(w, "%-12s %-28s %-22s %-48s %-24s %s\n", "fate", "PTX", "source", "instruction", "weakened to", "by")
+	for _, r := range rep.Mutants {
+		source := ""
+		if r.SourceLine > 0 {
+			source = fmt.Sprintf("%s:%d", r.Source, r.SourceLine)
+		}
+		by := r.Reason
+		if r.Fate == check.Caught {
+			by = fmt.Sprintf("%s: %s", r.Kind, r.Case)
+		}
+		fmt.Fprintf(w, "%-12s %-28s %-22s %-48s %-24s %s\n", r.Fate, fmt.Sprintf("%s:%d", r.File, r.Line), source, r.Instruction, r.Mutation, by)
+	}
+	fmt.Fprintf(w, "\n%d mutants: %d caught, %d known to be redundant, %d NOT CAUGHT, %d in code that no case runs.\n", len(rep.Mutants),
+		counts[check.Caught], counts[check.Harmless], counts[check.NotCaught], counts[check.NotExecuted])
+	verdict := "PASS"
+	if !rep.OK {
+		verdict = "FAIL"
+	}
+	share := 0.0
+	if rep.Executed > 0 {
+		share = 100 * float64(rep.Good) / float64(rep.Executed)
+	}
+	fmt.Fprintf(w, "%s: %d of the %d that run were caught or are known to be redundant (%.1f %%)\n", verdict, rep.Good, rep.Executed, share)
+}

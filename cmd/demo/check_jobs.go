@@ -1,0 +1,268 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fenceline/fenceline/flags/check"
+	samples "github.com/fenceline/fenceline/flags/check/examples"
+	"github.com/fenceline/fenceline/internal/ptx"
+	"github.com/fenceline/fenceline/kernels"
+)
+
+// checkJob is one program to check.
+type checkJob struct {
+	name    string
+	program *check.Program
+	fault   bool // something must be found
+}
+
+// checkSource is what a program is made of.
+type checkSource struct {
+	name, ptxFile, specFile string
+	ptx, spec               []byte
+	entry                   string
+	set                     map[string]string
+	lines                   func(string, int) (string, int, bool)
+}
+
+var (
+	parsed   = map[string]*ptx.Module{} // shipped modules by file, as several cases run each
+	parsedMu sync.Mutex
+)
+
+// job builds the program.
+func (s *checkSource) job(module *ptx.Module) (*checkJob, error) {
+	spec, err := check.ParseSpec(s.specFile, string(s.spec))
+	if err == nil && s.entry != "" {
+		spec, err = spec.Launching(s.entry)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p, err := spec.Program(module, s.set)
+	if err != nil {
+		return nil, err
+	}
+	p.Lines = s.lines
+	p.Stronger = spec.Fixer(s.ptxFile, s.ptx, s.set)
+	return &checkJob{name: s.name, program: p}, nil
+}
+
+// ownJobs is the user's kernel.
+func (c *checker) ownJobs() ([]*checkJob, error) {
+	set, err := parseSet(c.set)
+	if err != nil {
+		return nil, err
+	}
+	s := checkSource{name: filepath.Base(c.spec), ptxFile: c.ptx, specFile: c.spec, entry: c.entry, set: set}
+	for _, v := range c.set {
+		s.name += " " + v
+	}
+	if s.ptx, err = readFor("--ptx", c.ptx); err != nil {
+		return nil, err
+	}
+	if s.spec, err = readFor("--spec", c.spec); err != nil {
+		return nil, err
+	}
+	module, err := ptx.Parse(c.ptx, s.ptx)
+	if err != nil {
+		return nil, &usageError{Flag: "--ptx", Err: fmt.Errorf("%w: PTX that is not understood is not checked", err)}
+	}
+	s.lines = check.LinesOf(c.ptx, s.ptx)
+	job, err := s.job(module)
+	var wrong *check.SpecError
+	if errors.As(err, &wrong) {
+		return nil, &usageError{Flag: "--spec", Err: err}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return []*checkJob{job}, nil
+}
+
+func readFor(flag, path string) ([]byte, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, &usageError{Flag: flag, Err: fmt.Errorf("%w: name a file that can be read", err)}
+	}
+	return text, nil
+}
+
+// shippedSource is what a case of the shipped kernels is made of.
+func shippedSource(k *kernels.Case) (*checkSource, error) {
+	mod, err := k.Module()
+	if err != nil {
+		return nil, err
+	}
+	s := &checkSource{name: k.Name(), ptxFile: mod.File, specFile: k.Spec + ".spec", set: k.Params(), lines: kernels.Lines}
+	if s.ptx, err = mod.Text(); err != nil {
+		return nil, err
+	}
+	s.spec, err = k.SpecText()
+	return s, err
+}
+
+// chosen are the cases that --only names.
+func (c *checker) chosen(all []kernels.Case) ([]kernels.Case, error) {
+	var list []kernels.Case
+	for _, k := range all {
+		if strings.Contains(k.Name(), c.only) {
+			list = append(list, k)
+		}
+	}
+	if len(list) == 0 {
+		return nil, usagef("--only", c.only, "no case has this in its name, such as %q", all[0].Name())
+	}
+	return list, nil
+}
+
+func (c *checker) shippedJobs() ([]*checkJob, error) {
+	cases, err := c.chosen(kernels.Cases())
+	if err != nil {
+		return nil, err
+	}
+	for i := range cases { // a replay's case may be named in full
+		if c.replay != "" && cases[i].Name() == c.only {
+			cases = cases[i : i+1]
+			break
+		}
+	}
+	var jobs []*checkJob
+	for i := range cases {
+		s, err := shippedSource(&cases[i])
+		if err != nil {
+			return nil, err
+		}
+		module, err := parseOnce(s.ptxFile, s.ptx)
+		if err != nil {
+			return nil, err
+		}
+		job, err := s.job(module)
+		if err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, job)
+	}
+	return jobs, nil
+}
+
+func parseOnce(file string, text []byte) (m *ptx.Module, err error) {
+	parsedMu.Lock()
+	defer parsedMu.Unlock()
+	if m = parsed[file]; m == nil {
+		if m, err = ptx.Parse(file, text); err == nil {
+			parsed[file] = m
+		}
+	}
+	return m, err
+}
+
+// runFaults shows that the faults among the examples are found, and nothing in the others.
+func (c *checker) runFaults() error {
+	var jobs []*checkJob
+	for _, e := range samples.Examples() {
+		s := checkSource{name: e.Name + ": " + e.About}
+		var err error
+		if s.ptxFile, s.ptx, err = e.PTX(); err != nil {
+			return err
+		}
+		if s.specFile, s.spec, err = e.Spec(); err != nil {
+			return err
+		}
+		module, err := ptx.Parse(s.ptxFile, s.ptx)
+		if err != nil {
+			return err
+		}
+		s.lines = check.LinesOf(s.ptxFile, s.ptx)
+		job, err := s.job(module)
+		if err != nil {
+			return err
+		}
+		job.fault = e.Fault
+		jobs = append(jobs, job)
+	}
+	return c.runJobs(jobs)
+}
+
+// search runs one job's searches until one finds something.
+func (c *checker) search(j *checkJob, progress func(uint64)) (row checkRow, err error) {
+	row = checkRow{Name: j.name, FaultExpected: j.fault, Exhaustive: true, Findings: []checkFinding{}}
+	start := time.Now()
+	for _, o := range c.strategies() {
+		before := row.Executions
+		o.Progress = func(n uint64) { progress(before + n) }
+		r, err := check.Check(j.program, o)
+		if err != nil && c.replay != "" {
+			err = &usageError{Flag: "--replay", Err: err}
+		}
+		if err != nil {
+			return row, err
+		}
+		row.add(o.Strategy, r)
+		if c.replay != "" {
+			row.Strategies = []string{"replay"}
+		}
+		if len(r.Findings) > 0 {
+			break
+		}
+	}
+	row.MS = float64(time.Since(start)) / float64(time.Millisecond)
+	return row, nil
+}
+
+// runJobs checks all jobs, as many at a time as there are processors, and prints them in their order.
+func (c *checker) runJobs(jobs []*checkJob) error {
+	rep := &checkReport{Version: reportVersion, Seed: c.seed, Cases: []checkRow{}}
+	out := c.newCheckOutput(rep, len(jobs))
+	defer out.close()
+	rows := make([]checkRow, len(jobs))
+	ready := make([]chan struct{}, len(jobs))
+	for i := range ready {
+		ready[i] = make(chan struct{})
+	}
+	g, ctx := errgroup.WithContext(c.ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	failed := make(chan error, 1)
+	go func() {
+		for i := range jobs {
+			g.Go(func() (err error) {
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				if rows[i], err = c.search(jobs[i], out.executions); err == nil {
+					close(ready[i])
+				}
+				return err
+			})
+		}
+		failed <- g.Wait()
+	}()
+	for i := range jobs {
+		select {
+		case <-ready[i]:
+			out.row(&rows[i])
+		case err := <-failed:
+			if c.ctx.Err() != nil {
+				return errInterrupted
+			}
+			if err != nil {
+				return err
+			}
+			<-ready[i] // all are ready
+			failed <- nil
+			out.row(&rows[i])
+		case <-c.ctx.Done():
+			return errInterrupted
+		}
+	}
+	return out.finish()
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/fenceline/fenceline/flags/check"
+)
+
+// litmusReport is what `demo check --litmus --json` prints.
+type litmusReport struct {
+	Version int         `json:"version"`
+	Seed    uint64      `json:"seed"`
+	Tests   []litmusRow `json:"tests"`
+	OK      bool        `json:"ok"`
+}
+
+// litmusRow is what became of one test.
+type litmusRow struct {
+	File       string            `json:"file"`
+	Name       string            `json:"name"`
+	Verdict    string            `json:"verdict"` // "ok", or what differs
+	Strategy   string            `json:"strategy"`
+	Executions uint64            `json:"executions"`
+	Exhaustive bool              `json:"exhaustive"`
+	Why        string            `json:"why,omitempty"`
+	Outcomes   map[string]uint64 `json:"outcomes,omitempty"`
+	OK         bool              `json:"ok"`
+}
+
+// litmusFiles are the files that --litmus names.
+func litmusFiles(path string) ([]string, error) {
+	refuse := func(err error) ([]string, error) { return nil, &usageError{Flag: "--litmus", Err: err} }
+	st, err := os.Stat(path)
+	if err != nil {
+		return refuse(fmt.Errorf("%w: name a file or a folder of .litmus files", err))
+	}
+	if !st.IsDir() {
+		return []string{path}, nil
+	}
+	files, err := filepath.Glob(filepath.Join(path, "*.litmus"))
+	if err != nil {
+		return refuse(err)
+	}
+	if len(files) == 0 {
+		return refuse(fmt.Errorf("%s holds no .litmus file: name another folder, or a file", path))
+	}
+	return files, nil
+}
+
+// runLitmus runs every test: all executions, unless a number or a seed asks for random ones.
+func (c *checker) runLitmus() error {
+	files, err := litmusFiles(c.litmus)
+	if err != nil {
+		return err
+	}
+	type one struct {
+		file string
+		test *check.Litmus
+	}
+	var tests []one
+	for _, f := range files {
+		text, err := readFor("--litmus", f)
+		if err != nil {
+			return err
+		}
+		list, err := check.ParseLitmus(f, text)
+		if err != nil {
+			return &usageError{Flag: "--litmus", Err: err}
+		}
+		if len(list) == 0 {
+			return usagef("--litmus", f, "there is no test in it: begin one with `test: NAME`")
+		}
+		for _, t := range list {
+			tests = append(tests, one{f, t})
+		}
+	}
+	o := check.Options{Seed: c.seed, Executions: c.executions, Strategy: check.Exhaustive}
+	if c.given("seed") && !c.exhaustive {
+		o.Strategy = check.Random
+	}
+	rep := litmusReport{Version: reportVersion, Seed: c.seed, Tests: []litmusRow{}, OK: true}
+	progress := newCheckProgress(c.stderr, len(tests))
+	defer progress.close()
+	if !c.opt.json {
+		fmt.Fprintf(c.stdout, "%-64s %-11s %11s %8s  %s\n", "test", "strategy", "executions", "covered", "verdict")
+	}
+	for i, t := range tests {
+		if c.ctx.Err() != nil {
+			return errInterrupted
+		}
+		v, r, err := t.test.Run(o)
+		if err != nil {
+			return err
+		}
+		row := litmusRow{File: t.file, Name: t.test.Name, Verdict: v.String(), Strategy: strategyName(o.Strategy), Executions: r.Executions,
+			Exhaustive: r.Exhaustive, Why: r.Why, Outcomes: r.Outcomes, OK: v.OK()}
+		if !r.Exhaustive && v.Sound() { // what was not reached may yet be
+			row.OK = v.Race == ""
+		}
+		rep.OK = rep.OK && row.OK
+		rep.Tests = append(rep.Tests, row)
+		progress.hide()
+		if !c.opt.json {
+			covered := "some"
+			if row.Exhaustive {
+				covered = "all"
+			}
+			fmt.Fprintf(c.stdout, "%-64s %-11s %11d %8s  %s\n", row.Name, row.Strategy, row.Executions, covered, row.Verdict)
+		}
+		progress.done(i + 1)
+	}
+	progress.close()
+	return c.litmusVerdict(&rep)
+}
+
+func (c *checker) litmusVerdict(rep *litmusReport) error {
+	if c.opt.json {
+		if err := writeJSON(c.stdout, rep); err != nil {
+			return err
+		}
+	} else {
+		var bad []string
+		cut := 0
+		for _, t := range rep.Tests {
+			if !t.OK {
+				bad = append(bad, t.Name)
+			}
+			if !t.Exhaustive {
+				cut++
+			}
+		}
+		fmt.Fprintln(c.stdout)
+		switch {
+		case len(bad) > 0:
+			fmt.Fprintf(c.stdout, "FAIL: %d of %d tests disagree: %s\n", len(bad), len(rep.Tests), strings.Join(bad, "; "))
+		case cut > 0:
+			fmt.Fprintf(c.stdout, "PASS: %d tests agree; %d of them not exhaustively\n", len(rep.Tests), cut)
+		default:
+			fmt.Fprintf(c.stdout, "PASS: %d tests agree, every execution covered\n", len(rep.Tests))
+		}
+	}
+	if !rep.OK {
+		return errReported
+	}
+	return nil
+}

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/fenceline/fenceline/flags/check"
+)
+
+// checkReport is what `demo check --json` prints.
+type checkReport struct {
+	Version int        `json:"version"`
+	Seed    uint64     `json:"seed"`
+	Cases   []checkRow `json:"cases"`
+	OK      bool       `json:"ok"` // nothing was found, but for the faults that were to be found
+}
+
+// checkRow is what was found of one case.
+type checkRow struct {
+	Name          string         `json:"name"`
+	Strategies    []string       `json:"strategies"`
+	Executions    uint64         `json:"executions"`
+	Operations    uint64         `json:"operations"`
+	Exhaustive    bool           `json:"exhaustive"`
+	Why           string         `json:"why,omitempty"` // why not exhaustive
+	Evictions     uint64         `json:"evictions,omitempty"`
+	MS            float64        `json:"ms"`
+	FaultExpected bool           `json:"fault_expected,omitempty"`
+	Findings      []checkFinding `json:"findings"`
+}
+
+// checkFinding is a check.Finding for JSON.
+type checkFinding struct {
+	Kind    check.Kind    `json:"kind"`
+	Message string        `json:"message"`
+	First   *checkAccess  `json:"first,omitempty"`
+	Second  *checkAccess  `json:"second,omitempty"`
+	Missing string        `json:"missing,omitempty"`
+	Fix     string        `json:"fix,omitempty"`
+	Replay  string        `json:"replay,omitempty"`
+	Waiting []checkAccess `json:"waiting,omitempty"`
+	History []checkAccess `json:"history,omitempty"`
+
+	text, brief string
+}
+
+// checkAccess is a check.Access for JSON.
+type checkAccess struct {
+	Task       string    `json:"task,omitempty"`
+	Device     int       `json:"device"` // -1: the host
+	Block      [3]uint32 `json:"block"`
+	Thread     [3]uint32 `json:"thread"`
+	Text       string    `json:"instruction,omitempty"`
+	File       string    `json:"file,omitempty"`
+	Line       int       `json:"line,omitempty"`
+	Source     string    `json:"source,omitempty"`
+	SourceLine int       `json:"source_line,omitempty"`
+	Buffer     string    `json:"buffer,omitempty"`
+	Offset     int       `json:"offset"`
+	Size       int       `json:"size"`
+	Value      uint64    `json:"value"`
+	Write      bool      `json:"write"`
+	Strong     bool      `json:"strong"`
+	Scope      string    `json:"scope,omitempty"`
+}
+
+func accessOf(a *check.Access) *checkAccess {
+	if a == nil {
+		return nil
+	}
+	return &checkAccess{a.Task, a.Device, a.Block, a.Thread, a.Text, a.File, a.Line, a.Source, a.SourceLine, a.Buffer, a.Offset, a.Size,
+		a.Value, a.Write, a.Strong, a.Scope}
+}
+
+func accessesOf(list []check.Access) []checkAccess {
+	var out []checkAccess
+	for i := range list {
+		out = append(out, *accessOf(&list[i]))
+	}
+	return out
+}
+
+// historyShown is how many of a finding's strong operations the text shows, the latest.
+const historyShown = 12
+
+// waitingShown is how many waiting threads the text shows.
+const waitingShown = 8
+
+func findingOf(f *check.Finding) checkFinding {
+	short := *f
+	cut := ""
+	if n := len(short.History) - historyShown; n > 0 {
+		short.History = short.History[n:]
+		cut += fmt.Sprintf("\n  (%s before the first one shown)", plural(uint64(n), "strong operation", "strong operations"))
+	}
+	if n := len(short.Waiting) - waitingShown; n > 0 {
+		short.Waiting = short.Waiting[:waitingShown]
+		cut += fmt.Sprintf("\n  (and %s waiting)", plural(uint64(n), "more thread", "more threads"))
+	}
+	brief := short
+	brief.History = nil
+	return checkFinding{Kind: f.Kind, Message: f.Message, First: accessOf(f.A), Second: accessOf(f.B), Missing: f.Missing, Fix: f.Fix,
+		Replay: f.Token, Waiting: accessesOf(f.Waiting), History: accessesOf(f.History), text: short.String() + cut, brief: brief.String()}
+}
+
+// add puts a search's result in the row.
+func (r *checkRow) add(s check.Strategy, found *check.Result) {
+	r.Strategies = append(r.Strategies, strategyName(s))
+	r.Executions += found.Executions
+	r.Operations += found.Operations
+	r.Evictions += found.Evictions
+	r.Exhaustive = r.Exhaustive && found.Exhaustive
+	if r.Why == "" {
+		r.Why = found.Why
+	}
+	for i := range found.Findings {
+		r.Findings = append(r.Findings, findingOf(&found.Findings[i]))
+	}
+}
+
+// right is whether what was to be found was found, and nothing else.
+func (r *checkRow) right() bool { return r.FaultExpected == (len(r.Findings) > 0) }
+
+// checkOutput prints rows as they come.
+type checkOutput struct {
+	c        *checker
+	rep      *checkReport
+	progress *checkProgress
+	width    int
+	headed   bool
+	mu       sync.Mutex
+}
+
+func (c *checker) newCheckOutput(rep *checkReport, total int) *checkOutput {
+	return &checkOutput{c: c, rep: rep, progress: newCheckProgress(c.stderr, total)}
+}
+
+func (o *checkOutput) close() { o.progress.close() }
+
+// executions is told how far a case has come. With one case alone there is something to show.
+func (o *checkOutput) executions(uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.progress.done(len(o.rep.Cases))
+}
+
+const (
+	checkHead = "%-78s %-12s %11s %12s %9s  %s\n"
+	checkLine = "%-78s %-12s %11d %12d %9s  %s\n"
+)
+
+// row prints a case.
+func (o *checkOutput) row(r *checkRow) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.rep.Cases = append(o.rep.Cases, *r)
+	if o.c.opt.json {
+		o.progress.done(len(o.rep.Cases))
+		return
+	}
+	o.progress.hide()
+	w := o.c.stdout
+	if !o.headed {
+		o.headed = true
+		fmt.Fprintf(w, checkHead, "case", "strategy", "executions", "operations", "covered", "found")
+	}
+	covered, found := "some", "nothing"
+	if r.Exhaustive {
+		covered = "all"
+	}
+	if len(r.Findings) > 0 {
+		found = string(r.Findings[0].Kind)
+		if n := len(r.Findings); n > 1 {
+			found += fmt.Sprintf(" and %d more", n-1)
+		}
+	}
+	switch {
+	case r.FaultExpected && len(r.Findings) > 0:
+		found += ", as it must be"
+	case r.FaultExpected:
+		found += ": THE FAULT WAS MISSED"
+	}
+	fmt.Fprintf(w, checkLine, r.Name, strings.Join(r.Strategies, ","), r.Executions, r.Operations, covered, found)
+	for _, f := range r.Findings {
+		text := f.text
+		if r.FaultExpected { // a demonstration, which the history would bury
+			text = f.brief
+		}
+		fmt.Fprintln(w, "  "+strings.ReplaceAll(text, "\n", "\n  "))
+	}
+	o.progress.done(len(o.rep.Cases))
+}
+
+// finish draws the conclusion.
+func (o *checkOutput) finish() error {
+	o.progress.close()
+	o.rep.OK = len(o.rep.Cases) > 0
+	var executions, wrong, faults uint64
+	all := true
+	why := ""
+	for i := range o.rep.Cases {
+		r := &o.rep.Cases[i]
+		executions += r.Executions
+		all = all && r.Exhaustive
+		if why == "" && !r.Exhaustive {
+			why = r.Why
+		}
+		if r.FaultExpected {
+			faults++
+		}
+		if !r.right() {
+			o.rep.OK = false
+			wrong++
+		}
+	}
+	if o.c.opt.json {
+		if err := writeJSON(o.c.stdout, o.rep); err != nil {
+			return err
+		}
+	} else {
+		o.verdict(executions, wrong, faults, all, why)
+	}
+	if !o.rep.OK {
+		return errReported
+	}
+	return nil
+}
+
+func (o *checkOutput) verdict(executions, wrong, faults uint64, all bool, why string) {
+	w := o.c.stdout
+	n := uint64(len(o.rep.Cases))
+	fmt.Fprintln(w)
+	switch {
+	case wrong > 0 && faults > 0:
+		fmt.Fprintf(w, "FAIL: %d of %s went otherwise than they must\n", wrong, plural(n, "case", "cases"))
+		return
+	case wrong > 0:
+		fmt.Fprintf(w, "FAIL: violations in %d of %s\n", wrong, plural(n, "case", "cases"))
+		return
+	case faults > 0:
+		fmt.Fprintf(w, "PASS: %s found, nothing found in %s\n", plural(faults, "fault", "faults"), plural(n-faults, "right kernel", "right kernels"))
+		return
+	case all:
+		fmt.Fprintf(w, "PASS: no violation in any execution of %s (%s, every class covered)\n", plural(n, "case", "cases"), plural(executions, "execution", "executions"))
+		return
+	}
+	fmt.Fprintf(w, "PASS: no violation in the %s of %s that were run. Not exhaustive: %s\n", plural(executions, "execution", "executions"), plural(n, "case", "cases"), why)
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fenceline/fenceline/flags/check"
+)
+
+const checkExamples = "../../flags/check/examples/"
+
+func checkJSON(t *testing.T, args ...string) (int, *checkReport) {
+	t.Helper()
+	code, stdout, stderr := demo(t, append([]string{"check", "--json"}, args...)...)
+	var r checkReport
+	require.NoError(t, json.Unmarshal([]byte(stdout), &r), "stdout %q, stderr %q", stdout, stderr)
+	require.Equal(t, r.OK, code == exitGood)
+	return code, &r
+}
+
+func TestCheckShipped(t *testing.T) {
+	_, r := checkJSON(t, "--executions", "20", "--only", "sm_90")
+	require.True(t, r.OK)
+	require.Greater(t, len(r.Cases), 30)
+	for _, c := range r.Cases {
+		require.Empty(t, c.Findings)
+		require.Equal(t, uint64(20), c.Executions, c.Name)
+		require.False(t, c.Exhaustive)
+		require.NotEmpty(t, c.Why)
+	}
+	code, stdout, _ := demo(t, "check", "--executions", "10", "--only", "probe_ping sm_70")
+	require.Equal(t, exitGood, code)
+	require.Contains(t, stdout, "PASS: no violation in the 10 executions of 1 case that were run. Not exhaustive: ")
+}
+
+// A kernel of the user's: what is broken is found with its lines, its remedy, and a token that shows it again.
+func TestCheckOwn(t *testing.T) {
+	own := func(name string) []string {
+		return []string{"--ptx", checkExamples + name + ".ptx", "--spec", checkExamples + name + ".spec"}
+	}
+	code, r := checkJSON(t, own("broken")...)
+	require.Equal(t, exitFault, code)
+	f := r.Cases[0].Findings[0]
+	require.Equal(t, check.Race, f.Kind)
+	require.Equal(t, "fenceline.cuh", f.Second.Source)
+	require.NotZero(t, f.Second.SourceLine)
+	require.Contains(t, f.Fix, "st.release.sys")
+	require.NotEmpty(t, f.History)
+
+	_, again := checkJSON(t, append(own("broken"), "--replay", f.Replay)...)
+	require.Equal(t, f.Message, again.Cases[0].Findings[0].Message)
+	require.Equal(t, uint64(1), again.Cases[0].Executions)
+
+	code, stdout, _ := demo(t, append([]string{"check", "--set", "world=3", "--executions", "50"}, own("correct")...)...)
+	require.Equal(t, exitGood, code, stdout)
+	require.Contains(t, stdout, "correct.spec world=3")
+	code, stdout, _ = demo(t, append([]string{"check", "--set", "calls=1", "--set", "count=1", "--exhaustive"}, own("correct")...)...)
+	require.Equal(t, exitGood, code, stdout)
+	require.Contains(t, stdout, "every class covered")
+	_, stdout, _ = demo(t, append([]string{"check", "--exhaustive", "--executions", "1"}, own("push_packets")...)...)
+	require.Contains(t, stdout, "Not exhaustive: stopped after ")
+}
+
+func TestCheckFaults(t *testing.T) {
+	code, stdout, stderr := demo(t, "check", "--faults", "--executions", "100")
+	require.Equal(t, exitGood, code, stderr)
+	require.Contains(t, stdout, "PASS: 6 faults found, nothing found in 4 right kernels")
+	require.Contains(t, stdout, "goes away with: fault_scope.ptx:")
+}
+
+func TestCheckLitmus(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "a.litmus")
+	const mp = `test: MP
+why: for this test
+x = 0; y = 0
+d0.b0.t0                  | d0.b1.t0
+st.weak.u32 [x], 1        | ld.acquire.gpu.u32 r0, [y]
+st.release.gpu.u32 [y], 1 | ld.weak.u32 r1, [x]
+forbidden: r0 = 1 & r1 = 0
+allowed: r0 = 1 & r1 = 1
+`
+	require.NoError(t, os.WriteFile(file, []byte(mp), 0o600))
+	code, stdout, stderr := demo(t, "check", "--litmus", dir)
+	require.Equal(t, exitGood, code, stderr)
+	require.Contains(t, stdout, "PASS: 1 tests agree, every execution covered")
+	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(mp, "allowed: r0 = 1 & r1 = 1", "forbidden: r0 = 1 & r1 = 1", 1)), 0o600))
+	code, stdout, _ = demo(t, "check", "--litmus", file)
+	require.Equal(t, exitFault, code)
+	require.Contains(t, stdout, "FAIL: 1 of 1 tests disagree: MP")
+}
+
+func TestCheckUsage(t *testing.T) {
+	dir := t.TempDir()
+	notPTX := filepath.Join(dir, "not.ptx")
+	require.NoError(t, os.WriteFile(notPTX, []byte("hello"), 0o600))
+	ptxFile, spec := checkExamples+"correct.ptx", checkExamples+"correct.spec"
+	for _, c := range []struct{ args, want string }{
+		{"--ptx x.ptx", "a spec must say how it is launched"},
+		{"--ptx /nonex.ptx --spec " + spec, "no such file"},
+		{"--ptx " + notPTX + " --spec " + spec, "not.ptx:1: PTX begins with .version"},
+		{"--ptx " + ptxFile + " --spec " + ptxFile, `correct.ptx:1:1: "/" is no statement`},
+		{"--ptx " + ptxFile + " --spec " + spec + " --set count", "use NAME=VALUE"},
+		{"--ptx " + ptxFile + " --spec " + spec + " --set count=1 --set count=2", "given twice"},
+		{"--ptx " + ptxFile + " --spec " + spec + " --set cout=2", `nothing is called "cout" that could be set`},
+		{"--ptx " + ptxFile + " --spec " + spec + " --entry none", "has no kernel none: it has mini"},
+		{"--ptx " + ptxFile + " --spec " + spec + " --replay zz", "it begins with"},
+		{"--ptx " + ptxFile + " --spec " + spec + " --executions 0", "use 1 or more"},
+		{"--only nonesuch", "no case has this in its name"},
+		{"--gate --faults", "run one after the other"},
+		{"--gate --exhaustive", "does not go with --gate"},
+		{"--replay r:0", "replays one case"},
+		{"--litmus /nonex", "no such file"},
+		{"--litmus " + dir, "holds no .litmus file"},
+		{"--spec x", "goes with --ptx"},
+		{"--machine pcie", "on no machine"},
+		{"--faults --only x", "chooses among the shipped cases"},
+	} {
+		code, stdout, stderr := demo(t, append([]string{"check"}, strings.Fields(c.args)...)...)
+		require.Equal(t, exitUsage, code, "%s: %s", c.args, stderr)
+		require.Empty(t, stdout, c.args)
+		require.Contains(t, stderr, c.want, c.args)
+	}
+}
+
+func TestCheckGate(t *testing.T) {
+	code, stdout, stderr := demo(t, "check", "--gate", "--executions", "50", "--only", "probe_ping sm_90")
+	require.Contains(t, stdout, "caught", stderr)
+	require.Contains(t, stdout, "of the")
+	require.Contains(t, []int{exitGood, exitFault}, code)
+	var rep gateReport
+	_, stdout, _ = demo(t, "check", "--gate", "--json", "--executions", "50", "--only", "probe_ping sm_90")
+	require.NoError(t, json.Unmarshal([]byte(stdout), &rep))
+	require.NotEmpty(t, rep.Mutants)
+	require.NotZero(t, rep.Executed)
+}
