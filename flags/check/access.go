@@ -46,6 +46,7 @@ func (x *exec) picks(t *thread, locs []*location, a *actor, issued clocks, passe
 // leaving keeps the picks with which the loop that t polls in is left: a spin loop is an await.
 func (x *exec) leaving(t *thread, locs []*location, list []pick) []pick {
 	keep := list[:0]
+	x.others = false
 	for _, p := range list {
 		var v [4]uint64
 		for k, l := range locs {
@@ -58,7 +59,8 @@ func (x *exec) leaving(t *thread, locs []*location, list []pick) []pick {
 	return keep
 }
 
-// leaves is whether t, given these values by the load that it is at, comes to anything but the same load again.
+// leaves is whether t, given these values by the load that it is at, comes to anything but the same load again. Other loads
+// on the way, of a loop that polls several words, are given the newest values there are.
 func (x *exec) leaves(t *thread, v *[4]uint64) bool {
 	if x.guess == nil {
 		x.guess = new(ptx.Thread)
@@ -74,17 +76,47 @@ func (x *exec) leaves(t *thread, v *[4]uint64) bool {
 	if t.event.Kind == ptx.Load || !at.Red {
 		g.Load(v)
 	}
-	for range 4 {
+	for range mostAhead {
 		ev, err := g.Next()
 		switch {
 		case err != nil:
 			return true
 		case ev.Kind == ptx.Sleep:
 			continue
+		case ev.Inst == at && ev.Addr == addr:
+			return false
+		case ev.Kind != ptx.Load || !ev.Inst.Loop:
+			return true
 		}
-		return ev.Inst != at || ev.Addr != addr
+		values, ok := x.newest(t, ev)
+		if !ok {
+			return true
+		}
+		g.Load(&values)
+		x.others = true
 	}
 	return true
+}
+
+const mostAhead = 64 // events that are looked ahead, to see whether a loop is left
+
+// newest are the values that the load ev of t's would have if it saw all that was written.
+func (x *exec) newest(t *thread, ev *ptx.Event) (v [4]uint64, ok bool) {
+	in := ev.Inst
+	b := x.buffer(t, ev.Space, ev.Addr, in.Size*in.Elements)
+	if b == nil {
+		return v, false
+	}
+	off := int(ev.Addr - b.base)
+	if ev.Space == ptx.SpaceShared {
+		off = int(ev.Addr)
+	}
+	for k := range in.Elements {
+		for i := range in.Size {
+			v[k] |= uint64(x.finalByte(b, off+k*in.Size+i)) << (8 * i)
+		}
+	}
+	return v, true
 }
 
 // load is a load that has a choice, or may have one.
@@ -168,11 +200,14 @@ func (x *exec) spinning(t *thread, in *ptx.Inst) bool {
 
 // await has t wait for another value in one of the locations.
 func (x *exec) await(t *thread, locs []*location) bool {
-	if t.forced != nil {
+	if t.forced != nil && !x.others {
 		x.prune()
 		return false
 	}
 	t.state = waitsValue
+	if x.others {
+		x.spinners = append(x.spinners, t.index) // until anything is written
+	}
 	for _, l := range locs {
 		l.waiters = append(l.waiters, t.index)
 	}
@@ -269,8 +304,19 @@ func (x *exec) store(t *thread) bool {
 	}
 	x.locs = locs
 	a := t.actor(in)
+	down := in.Elements > 1 && releases(in.Sem) && x.choose.place(x, 2) == 1 // elements have no order of their own
 	now := x.slab.copy(t.clocks)
-	for k, l := range locs {
+	for i := range locs {
+		k := i
+		if down {
+			k = len(locs) - 1 - i
+		}
+		if i > 0 && releases(in.Sem) {
+			t.tick()
+			a = t.actor(in)
+			now = x.slab.copy(t.clocks)
+		}
+		l := locs[k]
 		at := x.places(t, l, &a)
 		w := x.newWrite()
 		w.actor, w.value, w.clocks = a, t.event.Values[k], now

@@ -152,6 +152,7 @@ type exec struct {
 	used      int
 	latest    *write
 	spinners  []int32
+	others    bool // the loop just looked at loads from elsewhere too
 	constant  []constantRead
 
 	picked []pick

@@ -226,7 +226,7 @@ func (x *exec) stuck() {
 		if t.state == ended {
 			continue
 		}
-		if t.state == waitsWrite {
+		if t.state == waitsWrite || t.forced != nil {
 			x.prune() // the search waited for a write that does not come this way
 			return
 		}
