@@ -4,7 +4,8 @@
 #   scripts/gpu-check.sh build          builds everything into bin/gpu (needs Go and gcc)
 #   scripts/gpu-check.sh run [SECTION]  runs it where the GPU is; results go to $OUT (default: bin/gpu/out)
 #
-# Sections: tests calls latency demo topo sanitize (default: all). The last lines are a short table.
+# Sections: tests calls latency demo topo sanitize stress (default: all but stress, which takes STRESS, 480s, and about a
+# minute more; STRESS_FLAGS go to demo stress too). The last lines are a short table.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 bin=bin/gpu
@@ -47,8 +48,8 @@ run() {
 	local section
 	for section in $1; do
 		case $section in
-		tests | calls | latency | demo | topo | sanitize) ;;
-		*) echo "unknown section \"$section\": use tests, calls, latency, demo, topo, sanitize" >&2; return 2 ;;
+		tests | calls | latency | demo | topo | sanitize | stress) ;;
+		*) echo "unknown section \"$section\": use tests, calls, latency, demo, topo, sanitize, stress" >&2; return 2 ;;
 		esac
 	done
 	[ -x $bin/allreduce.test ] || { echo "no binaries in $bin: run scripts/gpu-check.sh build first" >&2; return 2; }
@@ -96,6 +97,12 @@ run() {
 			rows+=("memcheck               skipped: no compute-sanitizer here")
 		fi ;;
 	esac
+	case " $want " in *" stress "*)
+		# shellcheck disable=SC2086 # several flags
+		step stress $bin/demo stress --backend cuda --duration "${STRESS:-480s}" --control ${STRESS_FLAGS:-}
+		grep -vE '^[^ ].* [0-9]+/[0-9]+ ' "$OUT/stress.txt" # without the lines of the litmus tests
+		;;
+	esac
 	printf '%s\n' '--- GPU check' "${rows[@]}"
 	return $status
 }
@@ -112,5 +119,5 @@ sanitize() {
 case "${1:-}" in
 build) build ;;
 run) shift; run "$*" ;;
-*) sed -n '2,7p' "$0"; exit 2 ;;
+*) sed -n '2,8p' "$0"; exit 2 ;;
 esac

@@ -116,6 +116,7 @@ type stresser struct {
 	w    *stressWork
 	rng  *rand.Rand
 	beat *heartbeat
+	lost bool // a device, in the control
 }
 
 // stress is `demo stress`.
@@ -142,8 +143,14 @@ func (a *app) stress(c *cobra.Command, o *stressOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	defer closeRuntime(rt, &err)
 	r := &stresser{set: set, rt: rt, rng: rand.New(rand.NewPCG(set.seed, 0x57))}
+	defer func() {
+		if r.lost { // by the control: there is nothing left to free
+			_ = rt.Close()
+			return
+		}
+		closeRuntime(rt, &err)
+	}()
 	if r.rep.machineReport, err = describe(rt); err != nil {
 		return err
 	}
@@ -189,7 +196,7 @@ func (r *stresser) all(ctx context.Context, tests []*litmus.Test) (err error) {
 	}
 	hung := false
 	defer func() {
-		if !hung {
+		if !hung && !r.lost {
 			err = errors.Join(err, r.w.close())
 		}
 	}()
@@ -221,11 +228,7 @@ func (r *stresser) calls(ctx context.Context) error {
 		if round.DelayOneIn > 0 {
 			cfg.Patch = r.delayed(&round, cfg.Patch)
 		}
-		until := time.Now().Add(length)
-		if until.After(end) {
-			until = end
-		}
-		err := r.round(ctx, cfg, &round, until, &r.rep.Total)
+		err := r.round(ctx, cfg, &round, length, end, &r.rep.Total)
 		if errors.Is(err, allreduce.ErrNoPlan) && r.set.algorithm == allreduce.Auto && round.Algorithm != allreduce.Auto {
 			continue // this machine cannot do it
 		}
@@ -238,8 +241,8 @@ func (r *stresser) calls(ctx context.Context) error {
 	return nil
 }
 
-// round makes calls on one group until the time is up, twice at least.
-func (r *stresser) round(ctx context.Context, cfg allreduce.Config, round *stressRound, until time.Time, total *stressTally) (err error) {
+// round makes calls on one group for a length of time, but not beyond end; two batches at least.
+func (r *stresser) round(ctx context.Context, cfg allreduce.Config, round *stressRound, length time.Duration, end time.Time, total *stressTally) (err error) {
 	start := time.Now()
 	var t stressTally
 	defer func() {
@@ -262,7 +265,7 @@ func (r *stresser) round(ctx context.Context, cfg allreduce.Config, round *stres
 		r.beat.add(&one)
 		return err
 	}
-	for i := 0; i < 2 || ctx.Err() == nil && time.Now().Before(until); i++ {
+	for i := 0; i < 2 || ctx.Err() == nil && time.Since(start) < length && time.Now().Before(end); i++ {
 		if err := w.queue(context.WithoutCancel(ctx), w.sets[i%2]); err != nil {
 			return err
 		}

@@ -47,16 +47,16 @@ type stressCall struct {
 }
 
 // plan draws the calls of a batch.
-func (w *stressWork) plan(s *stressSet, replays bool) {
+func (w *stressWork) plan(s *stressSet, replays bool, limit int) {
 	s.calls, s.end, s.sampled = s.calls[:0], 0, 0
 	room := s.out[0].Size()
-	for len(s.calls) < w.batch {
+	for len(s.calls) < limit {
 		if kind := stressKind(w.rng.IntN(int(stressKinds))); kind != fromGraph {
 			c := w.draw(kind, allreduce.DTypes()[w.rng.IntN(3)], w.size(w.most))
 			if !s.place(c, room, w.rng.Uint64) {
 				return
 			}
-			if w.rng.IntN(w.batch/stressSamples+1) == 0 && s.sampled < stressSamples {
+			if w.rng.IntN(limit/stressSamples+1) == 0 && s.sampled < stressSamples {
 				c.sample = s.sampled
 				s.sampled++
 			}
@@ -117,7 +117,12 @@ const stressPoison = 0xa5
 // queue puts a batch on the ranks' streams: from this goroutine, or from one for each rank, which know nothing of each other.
 func (w *stressWork) queue(ctx context.Context, s *stressSet) error {
 	together := w.rng.IntN(2) == 0
-	w.plan(s, together)
+	limit := w.batch
+	if !together {
+		// A goroutine whose stream is full may hold a lock of the driver that the others need: no stream gets full.
+		limit = min(limit, 64)
+	}
+	w.plan(s, together, limit)
 	for r := range w.devices {
 		out, err := s.out[r].Slice(0, s.end)
 		if err == nil {

@@ -169,8 +169,8 @@ func (r *stressReport) printLitmus(w io.Writer) {
 		return
 	}
 	fmt.Fprintf(w, "\n%-58s %7s %10s %9s %8s  %s\n", "litmus test", "devices", "runs", "forbidden", "allowed", "outcomes")
-	var runs, stuck uint64
-	skipped := 0
+	var runs, vain uint64
+	skipped, allowed, allowedSeen := 0, 0, 0
 	for i := range r.Litmus {
 		x := &r.Litmus[i]
 		if x.Skipped != "" {
@@ -178,15 +178,25 @@ func (r *stressReport) printLitmus(w io.Writer) {
 			fmt.Fprintf(w, "%-58s not run: %s\n", x.Name, x.Skipped)
 			continue
 		}
-		runs, stuck = runs+x.Runs, stuck+x.Stuck
+		runs, vain = runs+x.Runs, vain+x.Stuck
 		seen, of := x.Weak()
+		allowedSeen, allowed = allowedSeen+seen, allowed+of
 		forbidden := fmt.Sprint(x.Forbidden())
 		if !slices.ContainsFunc(x.Expect, func(e stress.Seen) bool { return e.Mode != "allowed" }) {
 			forbidden = "-"
 		}
 		fmt.Fprintf(w, "%-58s %7s %10d %9s %5d/%-2d  %s\n", x.Name, placed(x.Devices), x.Runs, forbidden, seen, of, outcomes(x))
 	}
-	fmt.Fprintf(w, "\n%d litmus tests, %d not run, %d runs, %d of them stuck; forbidden outcomes: %d\n", len(r.Litmus), skipped, runs, stuck, r.forbidden())
+	fmt.Fprintf(w, "\n%d litmus tests, %d not run, %d runs, in %d of which a thread waited in vain; outcomes that are allowed: %d of %d seen; forbidden: %d\n",
+		len(r.Litmus), skipped, runs, vain, allowedSeen, allowed, r.forbidden())
+	for i := range r.Litmus {
+		x := &r.Litmus[i]
+		for _, e := range x.Expect {
+			if e.Mode != "allowed" && e.Count > 0 {
+				fmt.Fprintf(w, "FORBIDDEN %d of %d times: %s, devices %s: %s: %s\n", e.Count, x.Runs, x.Name, placed(x.Devices), e.Mode, e.Text)
+			}
+		}
+	}
 }
 
 // placed are the devices of a test: "0", "0 1", "0 host".

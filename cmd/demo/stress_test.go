@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -65,6 +67,17 @@ func TestStressText(t *testing.T) {
 	}
 	require.Regexp(t, `(?m)^ +copy +\d+x\d+ +\d+ +\d+ +- +\d+ +\d+ +0 +[\d.]+ +[\d.]+ +[\d.]+$`, stdout)
 	require.NotContains(t, stdout, "litmus")
+}
+
+// A litmus test that forbids what the devices do fails the run, and is named.
+func TestStressForbidden(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "wrong.litmus")
+	require.NoError(t, os.WriteFile(file, []byte("test: stores store\nwhy: a test of this test\nx = 0\nd0.b0.t0\nst.weak.u32 [x], 1\nforbidden: [x] = 1\n"), 0o600))
+	args := []string{"stress", "--backend", "emu", "--duration", "100ms", "--litmus-time", "100ms", "--litmus-files", file, "--load", "none"}
+	code, stdout, _ := demo(t, args...)
+	require.Equal(t, exitFault, code)
+	require.Regexp(t, `FORBIDDEN (\d+) of \d+ times: stores store, devices 0: forbidden: \[x\] = 1\n`, stdout)
+	require.Regexp(t, `FAIL: 0 of \d+ calls wrong, 0 bytes overwritten beside the outputs, \d+ forbidden litmus outcomes`, stdout)
 }
 
 // Without peer access the turns of copy and host are all there is.
