@@ -61,7 +61,7 @@ func (l *stressLoad) close() error {
 	return errors.Join(errs...)
 }
 
-// stream makes the stream of one load, and repeats work on it, each time to its end.
+// repeat makes a stream and repeats work on it, each time to its end.
 func (l *stressLoad) repeat(ctx context.Context, rt *launcher.Runtime, dev int, rng *rand.Rand, work func(*launcher.Stream) error) error {
 	s, err := rt.NewStream(dev)
 	if err != nil {
@@ -133,8 +133,21 @@ func (l *stressLoad) copies(ctx context.Context, rt *launcher.Runtime, dev int, 
 	}
 	l.closers = append(l.closers, h.Free)
 	bufs = append(bufs, h.Buffer())
+	var far launcher.Buffer
+	if all := len(rt.Devices()); all > 1 {
+		if far, err = rt.Alloc((dev+1)%all, n); err != nil {
+			return err
+		}
+		l.closers = append(l.closers, far.Free)
+	}
 	return l.repeat(ctx, rt, dev, rng, func(s *launcher.Stream) error {
 		k := rng.IntN(3)
+		switch far.Size() * uint64(rng.IntN(4)) { // between devices, half of the time
+		case n:
+			return s.Copy(far, bufs[0])
+		case 2 * n:
+			return s.Copy(bufs[1], far)
+		}
 		return s.Copy(bufs[k], bufs[(k+1+rng.IntN(2))%3])
 	})
 }
