@@ -73,7 +73,7 @@ const hostEntry = `
 .visible .entry host%d(.param .u64 mem, .param .u64 ctl, .param .u64 res, .param .u32 n, .param .u32 seed)
 {
 	.reg .pred %%q;
-	.reg .b32 %%d0, %%d1, %%n, %%i, %%t, %%seed;
+	.reg .b32 %%d0, %%d1, %%n, %%i, %%t, %%h, %%since, %%seed;
 	.reg .b64 %%x, %%y, %%ctl, %%res;
 	ld.param.u64 %%x, [mem];
 	ld.param.u64 %%ctl, [ctl];
@@ -90,16 +90,15 @@ WAIT:
 	ld.relaxed.sys.global.u32 %%t, [%%ctl];
 	setp.lt.u32 %%q, %%t, %%i;
 	@%%q bra WAIT;
-	mov.u32 %%t, %%clock;
-	xor.b32 %%t, %%t, %%seed;
-	mul.lo.u32 %%t, %%t, 2654435761;
-	shr.u32 %%t, %%t, 24;
+	mov.u32 %%since, %%clock;
+	xor.b32 %%h, %%since, %%seed;
+	mul.lo.u32 %%h, %%h, 2654435761;
+	shr.u32 %%h, %%h, 20;
 IDLE:
-	setp.eq.u32 %%q, %%t, 0;
-	@%%q bra GO;
-	sub.u32 %%t, %%t, 1;
-	bra IDLE;
-GO:
+	mov.u32 %%t, %%clock;
+	sub.u32 %%t, %%t, %%since;
+	setp.lt.u32 %%q, %%t, %%h;
+	@%%q bra IDLE;
 	%s
 	st.global.u32 [%%res], %%d0;
 	st.global.u32 [%%res+4], %%d1;

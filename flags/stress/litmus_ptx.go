@@ -172,7 +172,7 @@ func (w *writer) entry(device int, here []site, first int) {
 	}
 	w.WriteString(".param .u64 meet, .param .u64 res, .param .u32 rounds, .param .u32 groups, .param .u32 mask, .param .u32 seed)\n{\n")
 	w.line(".reg .pred %%q;")
-	w.line(".reg .b32 %%round, %%rounds, %%groups, %%mask, %%seed, %%tb, %%g, %%warp, %%lane, %%i, %%h, %%t, %%spin, %%warm;")
+	w.line(".reg .b32 %%round, %%rounds, %%groups, %%mask, %%seed, %%tb, %%g, %%warp, %%lane, %%i, %%h, %%t, %%spin, %%warm, %%since;")
 	w.line(".reg .b64 %%a, %%b, %%meet, %%res, %%at;")
 	for i := range w.t.Locations {
 		w.line(".reg .b64 %%l%d, %%p%d;", i, i)
@@ -240,9 +240,9 @@ func (w *writer) meet() {
 	w.WriteString("WAIT:\n")
 	w.line("add.u32 %%spin, %%spin, 1;\n\tsetp.gt.u32 %%q, %%spin, %d;\n\t@%%q bra STUCK;", spinLimit)
 	w.line("ld.relaxed.sys.global.u32 %%t, [%%a];\n\tsetp.lt.u32 %%q, %%t, %d;\n\t@%%q bra WAIT;", len(w.t.Threads))
-	w.line("mov.u32 %%h, %%clock;\n\tmad.lo.u32 %%h, %%warp, 668265263, %%h;\n\txor.b32 %%h, %%h, %%seed;\n\tmul.lo.u32 %%h, %%h, 2246822519;\n\tshr.u32 %%h, %%h, 26;")
-	w.WriteString("IDLE:\n")
-	w.line("setp.eq.u32 %%q, %%h, 0;\n\t@%%q bra GO;\n\tsub.u32 %%h, %%h, 1;\n\tbra IDLE;")
+	w.line("mov.u32 %%since, %%clock;\n\tmad.lo.u32 %%h, %%warp, 668265263, %%since;\n\txor.b32 %%h, %%h, %%seed;\n\tmul.lo.u32 %%h, %%h, 2246822519;\n\tshr.u32 %%h, %%h, 22;")
+	w.WriteString("IDLE:\n") // the clock, for an assembler takes an empty loop out
+	w.line("mov.u32 %%t, %%clock;\n\tsub.u32 %%t, %%t, %%since;\n\tsetp.lt.u32 %%q, %%t, %%h;\n\t@%%q bra IDLE;")
 	w.WriteString("GO:\n")
 	w.line("mov.u32 %%spin, 0;\n\tshr.u32 %%h, %%warp, %d;", bits.Len(uint(w.warps))-1)
 }
