@@ -15,13 +15,15 @@ var lineFiles embed.FS
 
 // A .lines file says where in the CUDA sources each line of a PTX file came from. After a comment come the names of the
 // sources, "a oneshot_pull.cu", and then runs of PTX lines in order: "3b87" is three lines that come from line 87 of the
-// source b, "3-" three that come from none. mkptx writes it; the PTX itself says nothing of lines.
+// source b, "3-" three that come from none. "3b87<2" says that they were inlined through the calls of row "<2 b197 a104": by
+// line 197 of b, and that by line 104 of a. mkptx writes it; the PTX itself says nothing of lines.
 
 // LineRun is Count lines of PTX that come from one line of a source; from none when Source is empty.
 type LineRun struct {
 	Count  int
 	Source string
 	Line   int
+	Calls  string // the calls through which it was inlined, innermost first: "fenceline.cuh:197 oneshot_pull.cu:104"
 }
 
 // lineMap is a .lines file in a form that is quick to search.
@@ -33,18 +35,28 @@ type lineMap struct {
 // Lines says where line number line of the shipped PTX file came from: in which source of this folder, on which line. Of
 // functions that were inlined it is the innermost.
 func Lines(file string, line int) (source string, sourceLine int, ok bool) {
+	r := runAt(file, line)
+	return r.Source, r.Line, r.Source != ""
+}
+
+// Calls are the calls through which line number line of the shipped PTX file was inlined into its kernel, the innermost
+// first, each as "fenceline.cuh:197"; none for code that the kernel holds itself.
+func Calls(file string, line int) []string { return strings.Fields(runAt(file, line).Calls) }
+
+// runAt is the run that holds a line; the zero value where there is none.
+func runAt(file string, line int) LineRun {
 	m := lineMapOf(path.Base(file))
 	if m == nil {
-		return "", 0, false
+		return LineRun{}
 	}
 	i, exact := slices.BinarySearch(m.first, line)
 	if !exact {
 		i--
 	}
-	if i < 0 || m.runs[i].Source == "" || line >= m.first[i]+m.runs[i].Count {
-		return "", 0, false
+	if i < 0 || line >= m.first[i]+m.runs[i].Count {
+		return LineRun{}
 	}
-	return m.runs[i].Source, m.runs[i].Line, true
+	return m.runs[i]
 }
 
 var lineMaps sync.Map // file name → *lineMap
@@ -82,23 +94,48 @@ const (
 
 // FormatLines writes runs as a .lines file. It takes no more than 26 sources.
 func FormatLines(runs []LineRun) ([]byte, error) {
-	var b, body strings.Builder
-	b.WriteString(linesHead)
-	letters := map[string]byte{}
+	var head, calls, body strings.Builder
+	head.WriteString(linesHead)
+	letters, chains := map[string]byte{}, map[string]int{}
+	place := func(source, line string) (string, error) {
+		letter, ok := letters[source]
+		if !ok {
+			letter = 'a' + byte(len(letters))
+			if letter > 'z' {
+				return "", fmt.Errorf("lines of PTX: more than 26 sources")
+			}
+			letters[source] = letter
+			fmt.Fprintf(&head, "%c %s\n", letter, source)
+		}
+		return string(letter) + line, nil
+	}
 	column := 0
 	for _, r := range runs {
-		token := fmt.Sprintf("%d-", r.Count)
+		token := strconv.Itoa(r.Count) + "-"
 		if r.Source != "" {
-			letter, ok := letters[r.Source]
-			if !ok {
-				letter = 'a' + byte(len(letters))
-				if letter > 'z' {
-					return nil, fmt.Errorf("lines of PTX: more than 26 sources")
-				}
-				letters[r.Source] = letter
-				fmt.Fprintf(&b, "%c %s\n", letter, r.Source)
+			at, err := place(r.Source, strconv.Itoa(r.Line))
+			if err != nil {
+				return nil, err
 			}
-			token = fmt.Sprintf("%d%c%d", r.Count, letter, r.Line)
+			token = strconv.Itoa(r.Count) + at
+		}
+		if r.Calls != "" {
+			n, ok := chains[r.Calls]
+			if !ok {
+				n = len(chains)
+				chains[r.Calls] = n
+				fmt.Fprintf(&calls, "<%d", n)
+				for _, c := range strings.Fields(r.Calls) {
+					source, line, _ := strings.Cut(c, ":")
+					at, err := place(source, line)
+					if err != nil {
+						return nil, err
+					}
+					calls.WriteString(" " + at)
+				}
+				calls.WriteByte('\n')
+			}
+			token += fmt.Sprintf("<%d", n)
 		}
 		switch {
 		case column+len(token) >= linesWidth:
@@ -111,50 +148,88 @@ func FormatLines(runs []LineRun) ([]byte, error) {
 		body.WriteString(token)
 		column += len(token)
 	}
-	return []byte(b.String() + body.String() + "\n"), nil
+	return []byte(head.String() + calls.String() + body.String() + "\n"), nil
+}
+
+// lineReader is what a .lines file has said so far.
+type lineReader struct {
+	names  map[byte]string
+	chains map[string]string
+	runs   []LineRun
 }
 
 // ParseLines reads a .lines file.
 func ParseLines(text []byte) ([]LineRun, error) {
-	names := map[byte]string{}
-	var runs []LineRun
+	r := &lineReader{names: map[byte]string{}, chains: map[string]string{}}
 	for n, line := range strings.Split(string(text), "\n") {
-		if strings.HasPrefix(line, "#") {
-			continue
-		}
-		if len(line) > 2 && line[1] == ' ' && line[0] >= 'a' && line[0] <= 'z' {
-			names[line[0]] = line[2:]
-			continue
-		}
-		for _, token := range strings.Fields(line) {
-			r, err := parseRun(token, names)
-			if err != nil {
-				return nil, fmt.Errorf("lines of PTX: line %d: %w", n+1, err)
-			}
-			runs = append(runs, r)
+		if err := r.row(line); err != nil {
+			return nil, fmt.Errorf("lines of PTX: line %d: %w", n+1, err)
 		}
 	}
-	return runs, nil
+	return r.runs, nil
 }
 
-func parseRun(token string, names map[byte]string) (r LineRun, err error) {
-	at := strings.IndexFunc(token, func(c rune) bool { return c < '0' || c > '9' })
+func (r *lineReader) row(line string) error {
+	switch {
+	case strings.HasPrefix(line, "#"):
+		return nil
+	case strings.HasPrefix(line, "<"):
+		f := strings.Fields(line)
+		var calls []string
+		for _, c := range f[1:] {
+			source, n, err := r.place(c)
+			if err != nil {
+				return err
+			}
+			calls = append(calls, fmt.Sprintf("%s:%d", source, n))
+		}
+		r.chains[f[0][1:]] = strings.Join(calls, " ")
+		return nil
+	case len(line) > 2 && line[1] == ' ' && line[0] >= 'a' && line[0] <= 'z':
+		r.names[line[0]] = line[2:]
+		return nil
+	}
+	for _, token := range strings.Fields(line) {
+		if err := r.run(token); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *lineReader) run(token string) (err error) {
+	var run LineRun
+	body, chain, called := strings.Cut(token, "<")
+	at := strings.IndexFunc(body, func(c rune) bool { return c < '0' || c > '9' })
 	if at < 0 {
-		return r, fmt.Errorf("%q names no source", token)
+		return fmt.Errorf("%q names no source", token)
 	}
-	if r.Count, err = strconv.Atoi(token[:at]); err != nil || r.Count < 1 {
-		return r, fmt.Errorf("%q has no count", token)
+	if run.Count, err = strconv.Atoi(body[:at]); err != nil || run.Count < 1 {
+		return fmt.Errorf("%q has no count", token)
 	}
-	if token[at:] == "-" {
-		return r, nil
+	if body[at:] != "-" {
+		if run.Source, run.Line, err = r.place(body[at:]); err != nil {
+			return err
+		}
 	}
-	name, ok := names[token[at]]
+	if called {
+		var ok bool
+		if run.Calls, ok = r.chains[chain]; !ok {
+			return fmt.Errorf("%q names calls that are not listed", token)
+		}
+	}
+	r.runs = append(r.runs, run)
+	return nil
+}
+
+// place is a source's letter and a line.
+func (r *lineReader) place(token string) (source string, line int, err error) {
+	source, ok := r.names[token[0]]
 	if !ok {
-		return r, fmt.Errorf("%q names a source that is not listed", token)
+		return "", 0, fmt.Errorf("%q names a source that is not listed", token)
 	}
-	r.Source = name
-	if r.Line, err = strconv.Atoi(token[at+1:]); err != nil {
-		return r, fmt.Errorf("%q has no line", token)
+	if line, err = strconv.Atoi(token[1:]); err != nil {
+		return "", 0, fmt.Errorf("%q has no line", token)
 	}
-	return r, nil
+	return source, line, nil
 }

@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -76,6 +77,44 @@ func TestLinesPointAtTheirSource(t *testing.T) {
 	}
 }
 
+// The two relaxed loads of a call's start are told apart by the calls that led to them.
+func TestCalls(t *testing.T) {
+	m, err := Load()
+	require.NoError(t, err)
+	code, err := Source("fenceline.cuh")
+	require.NoError(t, err)
+	rows := strings.Split(string(code), "\n")
+	for _, mod := range m.Modules {
+		if mod.Source != "oneshot_pull" {
+			continue
+		}
+		text, err := mod.Text()
+		require.NoError(t, err)
+		seen := map[string]int{}
+		for i, line := range strings.Split(string(text), "\n") {
+			if !strings.HasPrefix(strings.TrimSpace(line), "ld.relaxed.gpu.global") {
+				continue
+			}
+			calls := Calls(mod.File, i+1)
+			require.GreaterOrEqual(t, len(calls), 2, "%s:%d", mod.File, i+1)
+			file, n, _ := strings.Cut(calls[0], ":")
+			require.Equal(t, "fenceline.cuh", file)
+			at, err := strconv.Atoi(n)
+			require.NoError(t, err)
+			require.True(t, strings.HasPrefix(calls[1], "oneshot_pull.cu:"))
+			for _, f := range []string{"load_relaxed_gpu(c.control + 4 * block())", "offsetof(Control, poisoned)) != 0"} {
+				if strings.Contains(rows[at-1], f) {
+					seen[f]++
+				}
+			}
+		}
+		require.Len(t, seen, 2)
+		for f, n := range seen {
+			require.Equal(t, 12, n, f) // three types, four world sizes
+		}
+	}
+}
+
 func TestLinesOfNothing(t *testing.T) {
 	for _, c := range []struct {
 		file string
@@ -88,11 +127,13 @@ func TestLinesOfNothing(t *testing.T) {
 
 func TestParseLinesErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"a x.cu\n3":    `line 2: "3" names no source`,
-		"a x.cu\n0a4":  "has no count",
-		"a x.cu\n1b4":  "not listed",
-		"a x.cu\n1a4x": "has no line",
-		"a x.cu\na4":   "has no count",
+		"a x.cu\n3":     `line 2: "3" names no source`,
+		"a x.cu\n0a4":   "has no count",
+		"a x.cu\n1b4":   "not listed",
+		"a x.cu\n1a4x":  "has no line",
+		"a x.cu\na4":    "has no count",
+		"a x.cu\n1a4<0": "names calls that are not listed",
+		"a x.cu\n<0 b3": "not listed",
 	} {
 		_, err := ParseLines([]byte(text))
 		require.ErrorContains(t, err, want)

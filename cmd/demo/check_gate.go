@@ -26,6 +26,7 @@ type gateRow struct {
 	Line        int        `json:"line"`
 	Source      string     `json:"source,omitempty"`
 	SourceLine  int        `json:"source_line,omitempty"`
+	Calls       []string   `json:"calls,omitempty"`
 	Instruction string     `json:"instruction"`
 	Mutation    string     `json:"mutation"`
 	Fate        check.Fate `json:"fate"`
@@ -52,7 +53,7 @@ func (c *checker) runGate() error {
 		if err != nil {
 			return err
 		}
-		cases = append(cases, check.GateCase{Name: s.name, Spec: spec, File: s.ptxFile, PTX: s.ptx, Set: s.set, Lines: s.lines})
+		cases = append(cases, check.GateCase{Name: s.name, Spec: spec, File: s.ptxFile, PTX: s.ptx, Set: s.set, Lines: kernels.Lines, Calls: kernels.Calls})
 	}
 	text, err := kernels.Redundant()
 	if err != nil {
@@ -109,7 +110,7 @@ func (c *checker) printGate(found []check.Judged) error {
 	for i := range found {
 		j := &found[i]
 		counts[j.Fate]++
-		rep.Mutants = append(rep.Mutants, gateRow{j.Kernel, j.File, j.Line, j.Source, j.SourceLine, j.Text, j.What, j.Fate, j.Case, j.Kind, j.Token, j.Reason, j.Executions})
+		rep.Mutants = append(rep.Mutants, gateRow{j.Kernel, j.File, j.Line, j.Source, j.SourceLine, j.Calls, j.Text, j.What, j.Fate, j.Case, j.Kind, j.Token, j.Reason, j.Executions})
 	}
 	if c.opt.json {
 		if err := writeJSON(c.stdout, &rep); err != nil {
@@ -126,17 +127,17 @@ func (c *checker) printGate(found []check.Judged) error {
 
 func (c *checker) gateTable(rep *gateReport, counts map[check.Fate]int) {
 	w := c.stdout
-	fmt.Fprintf(w, "%-12s %-28s %-22s %-48s %-24s %s\n", "fate", "PTX", "source", "instruction", "weakened to", "by")
+	fmt.Fprintf(w, "%-12s %-28s %-60s %-48s %-24s %s\n", "fate", "PTX", "source", "instruction", "weakened to", "by")
 	for _, r := range rep.Mutants {
 		source := ""
 		if r.SourceLine > 0 {
-			source = fmt.Sprintf("%s:%d", r.Source, r.SourceLine)
+			source = calledFrom(r.Calls) + fmt.Sprintf("%s:%d", r.Source, r.SourceLine)
 		}
 		by := r.Reason
 		if r.Fate == check.Caught {
 			by = fmt.Sprintf("%s: %s", r.Kind, r.Case)
 		}
-		fmt.Fprintf(w, "%-12s %-28s %-22s %-48s %-24s %s\n", r.Fate, fmt.Sprintf("%s:%d", r.File, r.Line), source, r.Instruction, r.Mutation, by)
+		fmt.Fprintf(w, "%-12s %-28s %-60s %-48s %-24s %s\n", r.Fate, fmt.Sprintf("%s:%d", r.File, r.Line), source, r.Instruction, r.Mutation, by)
 	}
 	fmt.Fprintf(w, "\n%d mutants: %d caught, %d known to be redundant, %d NOT CAUGHT, %d in code that no case runs.\n", len(rep.Mutants),
 		counts[check.Caught], counts[check.Harmless], counts[check.NotCaught], counts[check.NotExecuted])

@@ -103,12 +103,35 @@ func shippedSource(k *kernels.Case) (*checkSource, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &checkSource{name: k.Name(), ptxFile: mod.File, specFile: k.Spec + ".spec", set: k.Params(), lines: kernels.Lines}
+	s := &checkSource{name: k.Name(), ptxFile: mod.File, specFile: k.Spec + ".spec", set: k.Params(), lines: linesAndCalls}
 	if s.ptx, err = mod.Text(); err != nil {
 		return nil, err
 	}
 	s.spec, err = k.SpecText()
 	return s, err
+}
+
+const callMark = " › " // between a call and what it calls
+
+// calledFrom are the calls that led to a line, the outermost first, up to the kernel's own source.
+func calledFrom(calls []string) string {
+	text := ""
+	for _, c := range calls {
+		text = c + callMark + text
+		if strings.Contains(c, ".cu:") {
+			break
+		}
+	}
+	return text
+}
+
+// linesAndCalls is kernels.Lines with the calls before the source.
+func linesAndCalls(file string, line int) (source string, sourceLine int, ok bool) {
+	source, sourceLine, ok = kernels.Lines(file, line)
+	if ok {
+		source = calledFrom(kernels.Calls(file, line)) + source
+	}
+	return source, sourceLine, ok
 }
 
 // chosen are the cases that --only names.

@@ -56,6 +56,7 @@ type checkAccess struct {
 	Line       int       `json:"line,omitempty"`
 	Source     string    `json:"source,omitempty"`
 	SourceLine int       `json:"source_line,omitempty"`
+	Calls      []string  `json:"calls,omitempty"` // through which the line was inlined, the outermost first
 	Buffer     string    `json:"buffer,omitempty"`
 	Offset     int       `json:"offset"`
 	Size       int       `json:"size"`
@@ -69,8 +70,10 @@ func accessOf(a *check.Access) *checkAccess {
 	if a == nil {
 		return nil
 	}
-	return &checkAccess{a.Task, a.Device, a.Block, a.Thread, a.Text, a.File, a.Line, a.Source, a.SourceLine, a.Buffer, a.Offset, a.Size,
-		a.Value, a.Write, a.Strong, a.Scope}
+	calls := strings.Split(a.Source, callMark)
+	last := len(calls) - 1
+	return &checkAccess{a.Task, a.Device, a.Block, a.Thread, a.Text, a.File, a.Line, calls[last], a.SourceLine, calls[:last], a.Buffer,
+		a.Offset, a.Size, a.Value, a.Write, a.Strong, a.Scope}
 }
 
 func accessesOf(list []check.Access) []checkAccess {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -22,6 +23,7 @@ type GateCase struct {
 	PTX   []byte
 	Set   map[string]string
 	Lines func(file string, line int) (source string, sourceLine int, ok bool)
+	Calls func(file string, line int) []string // through which the line was inlined, as "file:line"; nil: not known
 }
 
 // Fate is what became of a mutant.
@@ -40,6 +42,7 @@ type Judged struct {
 	Kernel     string
 	Source     string // where the instruction came from, as far as that is known
 	SourceLine int
+	Calls      []string // through which it was inlined, the innermost first
 	Fate       Fate
 	Case       string // that caught it
 	Kind       Kind   // of the finding
@@ -53,7 +56,7 @@ type Redundancy struct {
 	Kernel string // the entry begins with it
 	Op     string // the opcode begins with it
 	What   string // the mutation; "*" is any
-	Source string // the source line holds it, or empty
+	Source string // the source line holds it, or one of the calls through which it was inlined; or empty
 	Reason string
 }
 
@@ -165,6 +168,9 @@ func (g *gate) run(ctx context.Context, progress func(int)) ([]Judged, error) {
 		if lines := g.cases[0].Lines; lines != nil {
 			j.Source, j.SourceLine, _ = lines(g.file, j.Line)
 		}
+		if calls := g.cases[0].Calls; calls != nil {
+			j.Calls = calls(g.file, j.Line)
+		}
 		r := g.redundant(j)
 		if cases := covering[j.Line]; len(cases) == 0 {
 			j.Fate = NotExecuted
@@ -196,17 +202,17 @@ func inParallel(ctx context.Context, n int, do func(int) error) error {
 	return g.Wait()
 }
 
-// judge runs a mutant in each case until one catches it: a few executions of each at first, then many. Of one that is
+// judge runs a mutant in each case until one catches it: one execution of each at first, then a few, then many. Of one that is
 // known to be harmless a few are enough, to see that it is.
 func (g *gate) judge(j *Judged, cases []GateCase, harmless bool) error {
 	module, err := ptx.Parse(g.file, j.PTX)
 	if err != nil {
 		return fmt.Errorf("mutant %v: %w", &j.Mutant, err)
 	}
-	few := min(20, g.o.Executions)
-	rounds := []uint64{few, g.o.Executions - few}
+	one, few := min(1, g.o.Executions), min(20, g.o.Executions)
+	rounds := []uint64{one, few - one, g.o.Executions - few}
 	if harmless {
-		rounds = rounds[:1]
+		rounds = rounds[:2]
 	}
 	for round, n := range rounds {
 		for _, c := range cases {
@@ -233,34 +239,37 @@ func (g *gate) judge(j *Judged, cases []GateCase, harmless bool) error {
 	return nil
 }
 
-// coverage says which cases execute each line that has mutants: those that a trap in its place stops.
+// coverage says which cases execute each line.
 func (g *gate) coverage(ctx context.Context) (map[int][]GateCase, error) {
-	list := slices.DeleteFunc(scan(g.text, g.entry), func(n instruction) bool { return len(weaken(&n)) == 0 })
-	found := make([][]GateCase, len(list))
-	err := inParallel(ctx, len(list), func(i int) error {
-		n := &list[i]
-		module, err := ptx.Parse(g.file, replace(g.text, n, n.guard+"trap;"))
+	module, err := ptx.Parse(g.file, g.text)
+	if err != nil {
+		return nil, err
+	}
+	found := make([]map[*ptx.Inst]bool, len(g.cases))
+	err = inParallel(ctx, len(g.cases), func(i int) error {
+		p, err := g.cases[i].Spec.Program(module, g.cases[i].Set)
 		if err != nil {
-			return fmt.Errorf("%s:%d: trap in place of `%v`: %w", g.file, n.line, n, err)
+			return err
 		}
-		for _, c := range g.cases {
-			p, err := c.Spec.Program(module, c.Set)
-			if err != nil {
-				return err
-			}
-			r, err := Check(p, Options{Executions: 3, Seed: g.o.Seed, NoFix: true})
-			if err != nil {
-				return err
-			}
-			if slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Kind == Faulted }) {
-				found[i] = append(found[i], c)
-			}
+		r, err := Check(p, Options{Executions: 3, Seed: g.o.Seed, NoFix: true, Cover: true})
+		if err != nil {
+			return err
 		}
+		if len(r.Findings) > 0 {
+			return fmt.Errorf("case %s fails as it is: %s", g.cases[i].Name, r.Findings[0].Message)
+		}
+		found[i] = r.Executed
 		return nil
 	})
 	covering := map[int][]GateCase{}
-	for i := range list {
-		covering[list[i].line] = append(covering[list[i].line], found[i]...)
+	for i, insts := range found {
+		lines := map[int]bool{}
+		for in := range insts {
+			lines[in.Line] = true
+		}
+		for line := range lines {
+			covering[line] = append(covering[line], g.cases[i])
+		}
 	}
 	return covering, err
 }
@@ -275,11 +284,25 @@ func (g *gate) redundant(j *Judged) *Redundancy {
 		if !strings.HasPrefix(j.Kernel, r.Kernel) || !strings.HasPrefix(op[0], r.Op) || r.What != "*" && r.What != j.What {
 			continue
 		}
-		if r.Source == "" || g.o.SourceText != nil && strings.Contains(g.o.SourceText(j.Source, j.SourceLine), r.Source) {
+		if r.Source == "" || g.holds(j, r.Source) {
 			return r
 		}
 	}
 	return nil
+}
+
+// holds is whether a line of the sources that led to the instruction has this text.
+func (g *gate) holds(j *Judged, text string) bool {
+	if g.o.SourceText == nil {
+		return false
+	}
+	for _, at := range append([]string{fmt.Sprintf("%s:%d", j.Source, j.SourceLine)}, j.Calls...) {
+		source, line, _ := strings.Cut(at, ":")
+		if n, err := strconv.Atoi(line); err == nil && strings.Contains(g.o.SourceText(source, n), text) {
+			return true
+		}
+	}
+	return false
 }
 
 // Share is how many mutants of those that run were caught or are known to be harmless, and how many run.

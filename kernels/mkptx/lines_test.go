@@ -31,7 +31,7 @@ $L__func_end0:
 	.file	2 "/somewhere/kernels/g.cuh"
 	.section	.debug_loc	{	}
 `
-	plain, runs, err := stripLines([]byte(marked))
+	plain, runs, err := stripLines([]byte(marked), nil)
 	require.NoError(t, err)
 	require.Equal(t, `.version 7.0
 .visible .entry f()
@@ -46,6 +46,6 @@ $L__func_end0:
 `, string(plain))
 	require.Equal(t, []kernels.LineRun{{Count: 3}, {Count: 2, Source: "f.cu", Line: 7}, {Count: 1, Source: "g.cuh", Line: 9}, {Count: 4}}, runs)
 
-	_, _, err = stripLines([]byte("\t.loc\t4 9 3\n\tret;\n"))
+	_, _, err = stripLines([]byte("\t.loc\t4 9 3\n\tret;\n"), nil)
 	require.ErrorContains(t, err, "file 4, which is not declared")
 }

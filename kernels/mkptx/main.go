@@ -90,7 +90,7 @@ func build(dir, clang string) (map[string][]byte, error) {
 				return nil, err
 			}
 			files[mod.File] = text
-			if files[kernels.LinesFile(mod.File)], err = lines(dir, clang, filepath.Base(src), t.sm, t.ptx, text); err != nil {
+			if files[kernels.LinesFile(mod.File)], err = lines(dir, clang, filepath.Base(src), t.sm, t.ptx, text, read); err != nil {
 				return nil, err
 			}
 			m.Modules = append(m.Modules, mod)
