@@ -130,7 +130,6 @@ type checkOutput struct {
 	c        *checker
 	rep      *checkReport
 	progress *checkProgress
-	width    int
 	headed   bool
 	mu       sync.Mutex
 }
