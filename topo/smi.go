@@ -48,10 +48,11 @@ type Affinity struct {
 
 // ParseSMI reads the output of `nvidia-smi topo -m`, with or without matrices of `-p2p` beside it; name is for
 // messages. A line that shows the command (`nvidia-smi topo -p2p w`, or --p2pstatus) says which capability the matrix
-// below it is of. One P2P matrix may lack that: it is taken for -p2p r, and noted. The devices have no UUID, and nothing is
-// known of the driver. The older word SOC becomes SYS. What cannot be read for certain is a *TextError.
+// below it is of. One P2P matrix may lack that: it is taken for -p2p r, and noted. What WriteLinks and WriteMatrix print
+// is read as well, cells such as "OK/CNS" included. The devices have no UUID, and nothing is known of the driver. The
+// older word SOC becomes SYS. What cannot be read for certain is a *TextError.
 func ParseSMI(name string, text []byte) (*Machine, error) {
-	r := &smiReader{name: name, done: map[string]int{}, m: &Machine{Version: FormatVersion, Driver: Driver{Name: "nvidia-smi"}}}
+	r := &smiReader{name: name, done: map[string]int{}, m: &Machine{Version: FormatVersion, Driver: Driver{Name: pastedName}}}
 	for line := range strings.Lines(string(bytes.TrimPrefix(text, byteOrderMark))) {
 		r.line++
 		// Of the same length, so that columns stay what they are.
@@ -78,12 +79,18 @@ var (
 	colName  = regexp.MustCompile(`^(?:GPU\d{1,3}|NIC\d{1,3}|mlx\d+_\d+|CPU Affinity|NUMA Affinity|GPU NUMA ID)`)
 	nicName  = regexp.MustCompile(`^[a-z][a-z0-9_]*\d(?:[ \t]|$)`)
 	rowStart = regexp.MustCompile(`^(?:GPU\d{1,3}|NIC\d{1,3}|mlx\d+_\d+)(?:[ \t]|$)`)
-	p2pFlag  = regexp.MustCompile(`-p2p(?:_?status)?(?:[ \t]*=[ \t]*|[ \t]+)(\S+)`)
-	nicEntry = regexp.MustCompile(`^(NIC\d{1,3}):[ \t]*(\S+)[ \t]*$`)
+	p2pFlag  = regexp.MustCompile(`(?:^|[ \t])--?p2p(?:_?status)?(?:[ \t]*=[ \t]*|[ \t]+)(\S+)`)
+	nicEntry = regexp.MustCompile(`^(NIC\d{1,3}):[ \t]*([!-~]+)[ \t]*$`)
 )
 
 // affinityNames are the columns behind the matrix, in their order.
 var affinityNames = [...]string{"CPU Affinity", "NUMA Affinity", "GPU NUMA ID"}
+
+// pastedName is the driver of a machine that was read from pasted text.
+const pastedName = "nvidia-smi"
+
+// ownCaption stands above what WriteMatrix prints. A matrix below it is of reading and writing together: "rw".
+const ownCaption = "P2P: can the row's device reach the column's memory?"
 
 // byteOrderMark is what some editors put ahead of UTF-8.
 var byteOrderMark = []byte("\xef\xbb\xbf")
@@ -94,8 +101,9 @@ type smiReader struct {
 	line   int
 	m      *Machine
 	legend bool
-	label  string         // capability that a command line announced: "r", "w" …; "" none
+	label  string         // capability that a command line announced: "r", "w" …, "rw" below ownCaption; "" none
 	done   map[string]int // line at which a matrix of each kind began; "m" is that of paths, "" a P2P matrix without a label
+	twice  bool           // the matrix being read says again what one of kind "rw" said, and must say the same
 
 	// Of the matrix being read.
 	columns []string // names of its GPUs and NICs; nil outside a matrix
@@ -114,19 +122,26 @@ func (r *smiReader) fail(column int, format string, args ...any) error {
 func (r *smiReader) read(line string) error {
 	body := strings.TrimLeft(line, " \t")
 	at := len(line) - len(body) + 1
-	switch flag := p2pFlag.FindStringSubmatchIndex(body); {
+	command := max(0, strings.LastIndex(body, "nvidia-smi")) // a prompt ahead of it may contain anything
+	flag := p2pFlag.FindStringSubmatchIndex(body[command:])
+	at += command
+	switch {
 	case strings.TrimSpace(body) == "":
 		return r.complete()
 	case strings.HasPrefix(body, "Legend:"), strings.HasPrefix(body, "NIC Legend:"):
 		r.legend = true
 		return r.complete()
 	case flag != nil:
-		if r.label = body[flag[2]:flag[3]]; len(r.label) != 1 || !strings.Contains("rwnap", r.label) {
+		if r.label = body[command:][flag[2]:flag[3]]; len(r.label) != 1 || !strings.Contains("rwnap", r.label) {
 			return r.fail(at+flag[2], "no such capability of -p2p, %q: want r, w, n, a or p", clip(r.label))
 		}
 		label := r.label
 		err := r.complete()
 		r.legend, r.label = false, label
+		return err
+	case strings.HasPrefix(body, ownCaption):
+		err := r.complete()
+		r.legend, r.label = false, "rw"
 		return err
 	case strings.Contains(body, "nvidia-smi") && !rowStart.MatchString(body): // another command
 		err := r.complete()
@@ -135,6 +150,7 @@ func (r *smiReader) read(line string) error {
 	case r.columns != nil:
 		return r.row(line)
 	}
+	at -= command
 	if names, at := header(line); names != nil {
 		r.legend = false
 		return r.begin(names, at)
@@ -218,16 +234,24 @@ func (r *smiReader) begin(names []string, at []int) error {
 	return nil
 }
 
-// found settles what the matrix is of: "m" for paths, a capability, or "" for one that is not named.
+// found settles what the matrix is of: "m" for paths, a capability, "rw" for reading and writing, or "" for one that is
+// not named.
 func (r *smiReader) found(kind string, column int) error {
-	if first := r.done[kind]; first != 0 {
-		switch kind {
-		case "m":
+	r.twice = false
+	for other, first := range r.done {
+		switch {
+		case kind == other && kind == "m":
 			return r.fail(column, "a second topology matrix, the first is in line %d", first)
-		case "":
+		case kind == other && kind == "":
 			return r.fail(column, "a second P2P matrix without its command, the first is in line %d: put a line such as `-p2p w` above each", first)
+		case kind == other:
+			return r.fail(column, "a second matrix of -p2p %s, the first is in line %d", kind, first)
+		case !overlap(kind, other):
+		case kind == "" || other == "":
+			return r.fail(column, "a second P2P matrix of reading, for one without its command is taken for -p2p r, the first is in line %d: put a line such as `-p2p w` above each", first)
+		default:
+			r.twice = true
 		}
-		return r.fail(column, "a second matrix of -p2p %s, the first is in line %d", kind, first)
 	}
 	r.kind, r.done[kind] = kind, r.begun
 	switch kind {
@@ -236,8 +260,40 @@ func (r *smiReader) found(kind string, column int) error {
 		for _, n := range r.columns[r.gpus:] {
 			r.m.NICs = append(r.m.NICs, NIC{Name: n, GPUs: make([]string, r.gpus)})
 		}
-	case "":
-		r.m.Note("line %d: the P2P matrix does not say what it is of; it is taken for reading (-p2p r)", r.begun)
+	}
+	return nil
+}
+
+// overlap is whether two kinds of matrix state one and the same thing.
+func overlap(a, b string) bool {
+	if a == "m" || b == "m" {
+		return false
+	}
+	return strings.ContainsAny(reading(a), reading(b))
+}
+
+// reading is a kind of P2P matrix, one without a name as what it is taken for.
+func reading(kind string) string {
+	if kind == "" {
+		return "r"
+	}
+	return kind
+}
+
+// split makes a matrix that is not named one of reading and writing, for one of its cells has both.
+func (r *smiReader) split(column int) error {
+	delete(r.done, "")
+	if err := r.found("rw", column); err != nil {
+		return err
+	}
+	for i := range r.rows { // whose cells stood for both
+		for j := range r.gpus {
+			p := &r.m.Pairs[i][j]
+			before := *p
+			if p.Write, p.WriteCode = p.Read, p.ReadCode; r.twice && !before.agrees(*p) {
+				return r.fail(column, "this matrix is of reading and writing, and one above says something else of GPU%d to GPU%d", i, j)
+			}
+		}
 	}
 	return nil
 }
@@ -250,6 +306,9 @@ func (r *smiReader) complete() error {
 		}
 		if r.rows > r.gpus && r.rows < len(r.columns) {
 			return r.fail(0, "the matrix of line %d ends after %d rows of %d GPUs and NICs", r.begun, r.rows, len(r.columns))
+		}
+		if r.kind == "" {
+			r.m.Note("line %d: the P2P matrix does not say what it is of; it is taken for reading (-p2p r)", r.begun)
 		}
 		r.columns, r.label = nil, ""
 	}

@@ -9,9 +9,13 @@ import (
 var (
 	linkCell = regexp.MustCompile(`^(?:NV[1-9]\d?|PIX|PXB|PHB|NODE|SYS|SOC)$`)
 	p2pCell  = regexp.MustCompile(`^(?:OK|CNS|GNS|TNS|DR|NS|U)$`)
-	idList   = regexp.MustCompile(`^\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*$`)
-	number1  = regexp.MustCompile(`^\d+$`)
+	bothCell = regexp.MustCompile(`^(OK|CNS|GNS|TNS|DR|NS|U)/(OK|CNS|GNS|TNS|DR|NS|U)$`) // reading, writing: WriteMatrix
+	idList   = regexp.MustCompile(`^` + id + `(?:-` + id + `)?(?:,` + id + `(?:-` + id + `)?)*$`)
+	number1  = regexp.MustCompile(`^` + id + `$`)
 )
+
+// id is a number as nvidia-smi writes it. A zero ahead of it is what is left of a cell that ran into it.
+const id = `(?:0|[1-9]\d*)`
 
 // word is a cell and where it stands in its line.
 type word struct {
@@ -58,7 +62,8 @@ func (r *smiReader) row(line string) error {
 		if w.text == "X" {
 			continue
 		}
-		link, state := linkCell.MatchString(w.text), p2pCell.MatchString(w.text)
+		both := bothCell.MatchString(w.text)
+		link, state := linkCell.MatchString(w.text), both || p2pCell.MatchString(w.text)
 		if r.kind == "?" && (link || state) {
 			kind := "m"
 			if state {
@@ -68,7 +73,12 @@ func (r *smiReader) row(line string) error {
 				return err
 			}
 		}
-		if !link && (r.kind == "m" || !state) || !state && r.kind != "m" {
+		if both && r.kind == "" {
+			if err := r.split(w.column()); err != nil {
+				return err
+			}
+		}
+		if !link && (r.kind == "m" || !state) || !state && r.kind != "m" || both && r.kind != "rw" {
 			return r.fail(w.column(), "%q is no path or state of %s to %s", clip(w.text), want, column)
 		}
 	}
@@ -101,8 +111,14 @@ func (r *smiReader) store(cells []word) error {
 	switch {
 	case r.kind != "m":
 		for j := range r.gpus {
-			if i != j {
-				r.m.Pairs[i][j].state(r.kind, Code(cells[j].text))
+			if i == j {
+				continue
+			}
+			p := &r.m.Pairs[i][j]
+			before := *p
+			p.state(r.kind, cells[j].text)
+			if r.twice && !before.agrees(*p) {
+				return r.fail(cells[j].column(), "%q of GPU%d to GPU%d, of which a matrix above says something else", cells[j].text, i, j)
 			}
 		}
 	case i < r.gpus:
@@ -137,9 +153,21 @@ func (r *smiReader) store(cells []word) error {
 	return nil
 }
 
-// state notes one cell of a P2P matrix of a capability.
-func (p *Pair) state(capability string, c Code) {
+// state notes one cell of a P2P matrix of a capability. A U of WriteMatrix is what nothing states.
+func (p *Pair) state(capability, cell string) {
+	c := Code(cell)
 	switch capability {
+	case "rw":
+		read, write, split := strings.Cut(cell, "/")
+		if !split {
+			write = read
+		}
+		if c := Code(read); c != CodeU {
+			p.Read, p.ReadCode = c.Tri(), c
+		}
+		if c := Code(write); c != CodeU {
+			p.Write, p.WriteCode = c.Tri(), c
+		}
 	case "r", "":
 		p.Read, p.ReadCode = c.Tri(), c
 	case "w":
@@ -151,6 +179,12 @@ func (p *Pair) state(capability string, c Code) {
 	case "p":
 		p.PropertyCode = c
 	}
+}
+
+// agrees is whether q says of reading and writing what p says, if p says anything.
+func (p Pair) agrees(q Pair) bool {
+	same := func(a, b Code) bool { return a == "" || a == b }
+	return same(p.ReadCode, q.ReadCode) && same(p.WriteCode, q.WriteCode)
 }
 
 // affinities reads what stands behind a row's paths.
@@ -169,7 +203,7 @@ func (r *smiReader) affinities(line string, paths, cells []word) error {
 		case "GPU NUMA ID":
 			to, form = &a.GPUNUMAID, number1
 		}
-		if w.text != "" && w.text != "N/A" && !form.MatchString(w.text) {
+		if w.text != "" && w.text != "N/A" && (!form.MatchString(w.text) || !rising(w.text)) {
 			return r.fail(w.column(), "%q is no %s", clip(w.text), name)
 		}
 		*to = w.text
@@ -223,6 +257,13 @@ func (r *smiReader) place(line string, paths, cells []word) ([]word, error) {
 			return nil, r.fail(w.column(), "%q may belong to any of the columns %s: it stands under none, and one is blank", clip(w.text), strings.Join(r.extra, ", "))
 		}
 		placed[at], from = w, w.end()
+	}
+	// A CPU list that ends its row may be one run together with the node behind it, or that node alone. Only white space
+	// behind it tells that the node is blank.
+	rest := line[from:]
+	if placed[0].text != "" && len(cells) == 1 && !strings.Contains(rest, "\t") && (rest == "" || !aligned || (shown(line, len(line))-base)%8 != 0) {
+		w := cells[0]
+		return nil, r.fail(w.column(), "%q may belong to any of the columns %s: the row ends behind it", clip(w.text), strings.Join(r.extra, ", "))
 	}
 	return placed, nil
 }
