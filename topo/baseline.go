@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -25,8 +26,8 @@ func NewBaseline(k Key, m *Machine, measured *Measurement) *Baseline {
 	return &Baseline{Kind: baselineKind, Version: FormatVersion, Key: k, Machine: m, Measurement: measured}
 }
 
-// Save writes the baseline to a file, whole or not at all. One that could not be read back is refused with an error
-// that matches ErrFormat.
+// Save writes the baseline to a file, whole or not at all. Symbolic links are followed, and what is no plain file is
+// refused. A baseline that could not be read back is refused with an error that matches ErrFormat.
 func (b *Baseline) Save(path string) error {
 	if err := b.validate(); err != nil {
 		return fmt.Errorf("save %s: %w: %w", baselineName, ErrFormat, err)
@@ -50,13 +51,35 @@ func (b *Baseline) validate() error {
 	if err := b.Machine.validate(); err != nil {
 		return err
 	}
+	if err := b.Key.fits(b.Machine); err != nil {
+		return fmt.Errorf("the key: %w", err)
+	}
 	if b.Measurement == nil {
 		return nil
+	}
+	if err := b.Measurement.Key.fits(b.Machine); err != nil {
+		return fmt.Errorf("the measurement: %w", err)
 	}
 	if n := len(b.Machine.Devices); len(b.Measurement.Pairs) != n {
 		return fmt.Errorf("the measurement has %d rows for %d devices", len(b.Measurement.Pairs), n)
 	}
 	return b.Measurement.validate()
+}
+
+// fits refuses a key of other devices than m's, or of another order. One that names no device is of a machine in a file.
+func (k *Key) fits(m *Machine) error {
+	if len(k.UUIDs) == 0 {
+		return nil
+	}
+	if len(k.UUIDs) != len(m.Devices) {
+		return fmt.Errorf("it is of %d devices, and the machine has %d", len(k.UUIDs), len(m.Devices))
+	}
+	for i, d := range m.Devices {
+		if k.UUIDs[i] != d.UUID {
+			return fmt.Errorf("its device %d is %q, and the machine's is %q", i, clip(k.UUIDs[i]), clip(d.UUID))
+		}
+	}
+	return nil
 }
 
 // Difference is one thing that is not as the baseline has it.
@@ -79,6 +102,7 @@ func (b *Baseline) Check(now *Baseline, tolerance float64) []Difference {
 	}
 	c := &comparison{was: b, is: now, tolerance: tolerance}
 	c.same("backend", b.Machine.Driver.Name, now.Machine.Driver.Name)
+	c.same("emulated", strconv.FormatBool(b.Machine.Emulated), strconv.FormatBool(now.Machine.Emulated))
 	c.same("driver", b.Key.Driver, now.Key.Driver)
 	c.same("driver API", number(b.Machine.Driver.API), number(now.Machine.Driver.API))
 	c.same("kernel", b.Key.Kernel, now.Key.Kernel)
@@ -98,7 +122,41 @@ func (b *Baseline) Check(now *Baseline, tolerance float64) []Difference {
 			}
 		}
 	}
+	c.nics(at)
 	return c.found
+}
+
+// NotCompared lists what Check leaves out of account, for the baseline does not know it: probes, the paths of pairs, and
+// what peer access they have. It is nil when the baseline has all of that.
+func (b *Baseline) NotCompared() []string {
+	var paths, access, list []string
+	for i, row := range b.Machine.Pairs {
+		for j, p := range row {
+			pair := fmt.Sprintf("GPU%d to GPU%d", i, j)
+			if i != j && p.Link == "" {
+				paths = append(paths, pair)
+			}
+			if i != j && p.CanRead() == Unknown && p.CanWrite() == Unknown {
+				access = append(access, pair)
+			}
+		}
+	}
+	if b.Measurement == nil {
+		list = append(list, "probes")
+	}
+	for _, l := range []struct {
+		what  string
+		pairs []string
+	}{{"path", paths}, {"peer access", access}} {
+		const most = 4
+		switch n := len(l.pairs); {
+		case n > most:
+			list = append(list, fmt.Sprintf("%s of %s and %d more", l.what, strings.Join(l.pairs[:most], ", "), n-most))
+		case n > 0:
+			list = append(list, l.what+" of "+strings.Join(l.pairs, ", "))
+		}
+	}
+	return list
 }
 
 // comparison collects differences.
@@ -161,6 +219,81 @@ func (c *comparison) device(who string, was, is Device) {
 	c.same(who+"NUMA node", optional(was.NUMA), optional(is.NUMA))
 	c.same(who+"NVLinks", optional(was.NVLinks), optional(is.NVLinks))
 	c.tri(who+"MIG", was.MIG, is.MIG)
+	if was.Slice != nil {
+		c.same(who+"MIG slice", was.Slice.String(), is.Slice.String())
+	}
+	if was.Affinity != nil {
+		a := is.Affinity
+		if a == nil {
+			a = &Affinity{}
+		}
+		for k, name := range affinityNames {
+			c.same(who+name, was.Affinity.cells()[k], a.cells()[k])
+		}
+	}
+}
+
+// String is a slice as CUDA_VISIBLE_DEVICES names it; "" for none.
+func (s *Slice) String() string {
+	if s == nil {
+		return ""
+	}
+	return fmt.Sprintf("MIG-%s/%d/%d", s.GPU, s.GPUInstance, s.ComputeInstance)
+}
+
+// nics compares the NICs, which only pasted text has. They are matched by what the legend calls them, else by name; a
+// number alone may be another adapter's after one was added.
+func (c *comparison) nics(at []int) {
+	was, is := c.was.Machine.NICs, c.is.Machine.NICs
+	where := make([]int, len(was))
+	taken := make([]bool, len(is))
+	for k, n := range was {
+		where[k] = slices.IndexFunc(is, func(o NIC) bool {
+			if n.Device != "" && o.Device != "" {
+				return n.Device == o.Device
+			}
+			return n.Name == o.Name
+		})
+		if where[k] < 0 {
+			c.add(n.called(), "present", "absent")
+			continue
+		}
+		taken[where[k]] = true
+	}
+	pasted := c.was.Machine.Driver.Name == pastedName // and then it had none
+	for k, n := range is {
+		if !taken[k] && (len(was) > 0 || pasted) {
+			c.add("a further NIC, "+n.called(), "absent", "present")
+		}
+	}
+	for k, n := range was {
+		if where[k] < 0 {
+			continue
+		}
+		now := is[where[k]]
+		for i, path := range n.GPUs {
+			if at[i] >= 0 {
+				c.same(fmt.Sprintf("%s to GPU%d: path", n.called(), i), path, now.GPUs[at[i]])
+			}
+		}
+		for l, path := range n.NICs {
+			if l <= k || where[l] < 0 {
+				continue
+			}
+			got := ""
+			if now.NICs != nil {
+				got = now.NICs[where[l]]
+			}
+			c.same(n.called()+" to "+was[l].called()+": path", path, got)
+		}
+	}
+}
+
+func (n *NIC) called() string {
+	if n.Device != "" {
+		return n.Name + " (" + n.Device + ")"
+	}
+	return n.Name
 }
 
 func (c *comparison) tri(what string, was, is Tri) {

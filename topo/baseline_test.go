@@ -16,6 +16,8 @@ func fullBaseline() *Baseline {
 			PropertyCode: CodeNS, PerfRank: 1, Link: "NV4", NVLinkVersion: "4.0"},
 		Pair{Access: No, Read: No, ReadCode: CodeGNS, Write: Yes, Link: "SYS"})
 	zero, four := 0, 4
+	m.NICs = []NIC{{Name: "NIC0", Device: "mlx5_0", GPUs: []string{"PIX", "SYS"}, NICs: []string{"X", "PXB"}}, {Name: "NIC1", Device: "mlx5_1", GPUs: []string{"PXB", "SYS"}, NICs: []string{"PXB", "X"}}}
+	m.Devices[0].Affinity, m.Devices[1].Slice = &Affinity{CPU: "0-7", NUMA: "0"}, &Slice{"GPU-1", 1, 0}
 	m.Devices[0].NUMA, m.Devices[0].NVLinks, m.Devices[0].MIG, m.Devices[0].BAR1 = &zero, &four, No, 64<<30
 	meas := measured2()
 	k := Key{UUIDs: []string{m.Devices[0].UUID, m.Devices[1].UUID}, Driver: "580", Kernel: "6.1", BootID: "a"}
@@ -46,6 +48,9 @@ func TestCheck(t *testing.T) {
 	swap := func(b *Baseline) { // the same machine seen in another order
 		d, p, m := b.Machine.Devices, b.Machine.Pairs, b.Measurement.Pairs
 		d[0], d[1] = d[1], d[0]
+		for _, n := range b.Machine.NICs {
+			n.GPUs[0], n.GPUs[1] = n.GPUs[1], n.GPUs[0]
+		}
 		d[0].Ordinal, d[1].Ordinal = 0, 1
 		p[0][1], p[1][0] = p[1][0], p[0][1]
 		m[0][1], m[1][0] = m[1][0], m[0][1]
@@ -60,6 +65,21 @@ func TestCheck(t *testing.T) {
 		"another boot":        {func(b *Baseline) { b.Key.BootID = "z" }, nil},
 		"another order":       {swap, nil},
 		"driver":              {func(b *Baseline) { b.Key.Driver = "590" }, []Difference{{"driver", "580", "590"}}},
+		"driver API":          {func(b *Baseline) { b.Machine.Driver.API = 12080 }, []Difference{{"driver API", "13000", "12080"}}},
+		"a rank of no access": {func(b *Baseline) { b.Machine.Pairs[1][0].PerfRank = 3 }, nil},
+		"a GPU at last":       {func(b *Baseline) { b.Machine.Emulated = false }, []Difference{{"emulated", "true", "false"}}},
+		"another slice":       {func(b *Baseline) { b.Machine.Devices[1].Slice = &Slice{"GPU-1", 2, 0} }, []Difference{{"GPU1: MIG slice", "MIG-GPU-1/1/0", "MIG-GPU-1/2/0"}}},
+		"no slice":            {func(b *Baseline) { b.Machine.Devices[1].Slice = nil }, []Difference{{"GPU1: MIG slice", "MIG-GPU-1/1/0", "-"}}},
+		"other CPUs":          {func(b *Baseline) { b.Machine.Devices[0].Affinity = &Affinity{CPU: "0-3", NUMA: "1"} }, []Difference{{"GPU0: CPU Affinity", "0-7", "0-3"}, {"GPU0: NUMA Affinity", "0", "1"}}},
+		"no affinity":         {func(b *Baseline) { b.Machine.Devices[0].Affinity = nil }, []Difference{{"GPU0: CPU Affinity", "0-7", "-"}, {"GPU0: NUMA Affinity", "0", "-"}}},
+		"a NIC moved":         {func(b *Baseline) { b.Machine.NICs[0].GPUs = []string{"SYS", "SYS"} }, []Difference{{"NIC0 (mlx5_0) to GPU0: path", "PIX", "SYS"}}},
+		"a NIC gone":          {func(b *Baseline) { b.Machine.NICs = b.Machine.NICs[1:]; b.Machine.NICs[0].NICs = nil }, []Difference{{"NIC0 (mlx5_0)", "present", "absent"}}},
+		"a NIC more": {func(b *Baseline) {
+			b.Machine.NICs = append([]NIC{{Name: "NIC0", Device: "mlx5_9", GPUs: []string{"SYS", "SYS"}}}, b.Machine.NICs...)
+			b.Machine.NICs[1].Name, b.Machine.NICs[1].NICs = "NIC1", []string{"SYS", "X", "PXB"}
+			b.Machine.NICs[2].Name, b.Machine.NICs[2].NICs = "NIC2", []string{"SYS", "PXB", "X"}
+		}, []Difference{{"a further NIC, NIC0 (mlx5_9)", "absent", "present"}}},
+		"NICs apart":          {func(b *Baseline) { b.Machine.NICs[0].NICs = []string{"X", "SYS"} }, []Difference{{"NIC0 (mlx5_0) to NIC1 (mlx5_1): path", "PXB", "SYS"}}},
 		"kernel":              {func(b *Baseline) { b.Key.Kernel = "6.8" }, []Difference{{"kernel", "6.1", "6.8"}}},
 		"backend":             {func(b *Baseline) { b.Machine.Driver.Name = "cuda" }, []Difference{{"backend", "emu", "cuda"}}},
 		"another device":      {func(b *Baseline) { b.Machine.Devices[1].UUID = "GPU-9" }, []Difference{{"GPU1", "GPU-fe000000-0000-0000-0000-000000000002", "absent"}, {"a further device, GPU1", "absent", "GPU-9"}}},
@@ -98,6 +118,24 @@ func TestCheck(t *testing.T) {
 	now := fullBaseline()
 	now.Measurement.Pairs[0][1].CopyRate = 29
 	require.Empty(t, fullBaseline().Check(now, 0.5))
+}
+
+// A paste says of NICs all there is; what is read from a driver says nothing.
+func TestCheckNICs(t *testing.T) {
+	bare, with := machine2(Pair{}, Pair{}), machine2(Pair{}, Pair{})
+	with.NICs = []NIC{{Name: "mlx5_0", GPUs: []string{"PIX", "SYS"}}}
+	check := func() []Difference { return NewBaseline(Key{}, bare, nil).Check(NewBaseline(Key{}, with, nil), 0) }
+	require.Empty(t, check())
+	bare.Driver.Name, with.Driver.Name = pastedName, pastedName
+	require.Equal(t, []Difference{{"a further NIC, mlx5_0", "absent", "present"}}, check())
+}
+
+func TestNotCompared(t *testing.T) {
+	require.Empty(t, fullBaseline().NotCompared())
+	b := fullBaseline()
+	b.Machine.Pairs[0][1].Link, b.Measurement = "", nil
+	b.Machine.Pairs[1][0] = Pair{Link: "SYS"}
+	require.Equal(t, []string{"probes", "path of GPU0 to GPU1", "peer access of GPU1 to GPU0"}, b.NotCompared())
 }
 
 func TestWriteDifferences(t *testing.T) {

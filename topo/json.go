@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // WriteJSON writes the machine as indented JSON with a final newline.
@@ -26,16 +27,44 @@ func (m *Machine) WriteJSON(w io.Writer) error {
 }
 
 // ReadJSON reads one machine that WriteJSON wrote, and checks it. What is cut off, foreign, of another
-// version or inconsistent is an error that matches ErrFormat and says where.
+// version or inconsistent is an error that matches ErrFormat and says where. So is what is longer than 8 MiB, has fields
+// that are not known here, or control characters in its texts.
 func ReadJSON(r io.Reader) (*Machine, error) {
-	text, err := io.ReadAll(r)
+	text, err := readAll(r)
 	if err != nil {
 		return nil, fmt.Errorf("read machine: %w", err)
 	}
-	if text, err = oneValue(text); err != nil {
+	if text, err = oneValue(bytes.TrimPrefix(text, byteOrderMark)); err != nil {
 		return nil, formatError("%v", err)
 	}
 	return readMachine(text)
+}
+
+// maxFile is far more than a record of the largest machine takes.
+const maxFile = 8 << 20
+
+// readAll reads a whole file, unless it is longer than any that is of use here.
+func readAll(r io.Reader) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(r, maxFile+1))
+	if err == nil && len(text) > maxFile {
+		err = errTooLong
+	}
+	return text, err
+}
+
+var errTooLong = fmt.Errorf("%w: it is longer than %d MiB, which no machine's record is: name another file", ErrFormat, maxFile>>20)
+
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := readAll(f)
+	if errors.Is(err, errTooLong) {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return text, err
 }
 
 // readMachine reads a machine from one JSON value.
@@ -49,7 +78,10 @@ func readMachine(text []byte) (*Machine, error) {
 	if h.Version > FormatVersion {
 		return nil, formatError("version %d, this build reads version %d: use a newer build", h.Version, FormatVersion)
 	}
-	if err := json.Unmarshal(text, &m); err != nil {
+	if h.Version != FormatVersion {
+		return nil, formatError("version %d, this build reads version %d: save the machine again", h.Version, FormatVersion)
+	}
+	if err := strictly(text, &m); err != nil {
 		return nil, formatError("%v", err)
 	}
 	if err := m.validate(); err != nil {
@@ -63,6 +95,31 @@ var (
 	errCutOff = errors.New("the text is cut off")
 	errBehind = errors.New("there is something behind the record")
 )
+
+// strictly reads one JSON value into v. A field that is not known here would be lost without a word, and with it what was
+// saved. Characters that a terminal acts on are in no machine's texts.
+func strictly(text []byte, v any) error {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return fmt.Errorf("at byte %d: %w: save it again with this build", dec.InputOffset(), err)
+	}
+	for dec = json.NewDecoder(bytes.NewReader(text)); ; {
+		token, err := dec.Token()
+		if err != nil { // io.EOF: it has been read before
+			return nil
+		}
+		s, _ := token.(string)
+		if i := strings.IndexFunc(s, acts); i >= 0 {
+			return fmt.Errorf("at byte %d: a text with the control character %q: take it out, or save it again", dec.InputOffset(), []rune(s[i:])[0])
+		}
+	}
+}
+
+// acts is whether a terminal may take a character for a command.
+func acts(r rune) bool {
+	return unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r)
+}
 
 // oneValue is the only JSON value of a text. A second one means that two records were joined, or that an old tail was
 // left behind.
@@ -80,7 +137,7 @@ func oneValue(text []byte) ([]byte, error) {
 		if errors.As(err, &syntax) {
 			at = syntax.Offset
 		}
-		return nil, fmt.Errorf("at byte %d: %w", at, err)
+		return nil, fmt.Errorf("at byte %d: %w: save it again, or name another file", at, err)
 	}
 	end := int(dec.InputOffset())
 	if rest := bytes.TrimLeft(text[end:], " \t\r\n"); len(rest) > 0 {
@@ -93,7 +150,7 @@ func oneValue(text []byte) ([]byte, error) {
 // field "machine", as `demo topo --json` and `demo probe --json` print it, or the output of `nvidia-smi topo -m` (see
 // ParseSMI). The error names the file.
 func ReadFile(path string) (*Machine, error) {
-	text, err := os.ReadFile(path)
+	text, err := readFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -176,6 +233,11 @@ func (m *Machine) validate() error {
 		if len(m.Pairs[i]) != n {
 			return formatError("pairs[%d] has %d cells for %d devices", i, len(m.Pairs[i]), n)
 		}
+		for j, p := range m.Pairs[i] {
+			if !isPath(p.Link) {
+				return formatError("pairs[%d][%d] has the link %q: want NV1 to NV99, PIX, PXB, PHB, NODE or SYS, or none", i, j, clip(p.Link))
+			}
+		}
 	}
 	for _, c := range m.Columns {
 		if !slices.Contains(affinityNames[:], c) {
@@ -186,9 +248,17 @@ func (m *Machine) validate() error {
 		if len(nic.GPUs) != n || nic.NICs != nil && len(nic.NICs) != len(m.NICs) {
 			return formatError("nics[%d] has paths to %d devices and %d NICs, there are %d and %d", k, len(nic.GPUs), len(nic.NICs), n, len(m.NICs))
 		}
+		for _, link := range slices.Concat(nic.GPUs, nic.NICs) {
+			if link != "X" && !isPath(link) {
+				return formatError("nics[%d] has the link %q: want NV1 to NV99, PIX, PXB, PHB, NODE or SYS", k, clip(link))
+			}
+		}
 	}
 	return nil
 }
+
+// isPath is whether a link is one of nvidia-smi's words for a path, or empty for an unknown one.
+func isPath(link string) bool { return link == "" || link != "SOC" && linkCell.MatchString(link) }
 
 func formatError(format string, args ...any) error {
 	return fmt.Errorf("read machine: %w: %s", ErrFormat, fmt.Sprintf(format, args...))

@@ -41,7 +41,7 @@ type heading struct {
 
 // readRecord reads the record of a kind from a file into v. A file that cannot be opened is the system's error.
 func readRecord(path, what, kind string, v any) error {
-	text, err := os.ReadFile(path)
+	text, err := readFile(path)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", what, err)
 	}
@@ -63,58 +63,74 @@ func parseRecord(path, what, kind string, text []byte, v any) error {
 	}
 	var h heading
 	if err := json.Unmarshal(text, &h); err != nil {
-		return bad(ErrForeign, "%v", err)
+		return bad(ErrForeign, "%v: name a file that was saved as a %s", err, what)
 	}
 	switch {
 	case h.Kind != kind:
-		return bad(ErrForeign, "its kind is %q, want %q", h.Kind, kind)
+		return bad(ErrForeign, "its kind is %q, want %q: name a file that was saved as a %s", clip(h.Kind), kind, what)
 	case h.Version > FormatVersion:
 		return bad(ErrVersion, "version %d, this build reads version %d: use a newer build, or save it again with this one", h.Version, FormatVersion)
 	case h.Version != FormatVersion:
 		return bad(ErrVersion, "version %d, this build reads version %d: save it again", h.Version, FormatVersion)
 	}
-	// A field that is not known here would be lost without a word, and with it what was saved.
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
-		return bad(ErrForeign, "at byte %d: %v", dec.InputOffset(), err)
+	if err := strictly(text, v); err != nil {
+		return bad(ErrForeign, "%v", err)
 	}
 	if c, ok := v.(interface{ validate() error }); ok {
 		if err := c.validate(); err != nil {
-			return bad(ErrForeign, "%v", err)
+			return bad(ErrForeign, "%v: save it again", err)
 		}
 	}
 	return nil
 }
 
-var errFolder = errors.New("this is a folder: name a file in it")
+// Why a path cannot be written to, with the remedy.
+var (
+	errFolder  = errors.New("this is a folder: name a file in it")
+	errSpecial = errors.New("this is a device, pipe or socket: name a plain file")
+	errLoop    = errors.New("its symbolic links lead in a circle: name a plain file")
+)
 
-// writeRecord writes v to a file whole or not at all: under a temporary name in the same folder, onto the disk, and
-// then in the place of the old one. Readers see the old record or the new one.
-func writeRecord(path, what string, v any) (err error) {
+// writeRecord writes v to a file as writeFile does.
+func writeRecord(path, what string, v any) error {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return fmt.Errorf("save %s: %w", what, err)
 	}
-	if st, err := os.Stat(path); err == nil && st.IsDir() {
-		return fmt.Errorf("save %s: %w", what, &fs.PathError{Op: "write", Path: path, Err: errFolder})
+	if len(text) >= maxFile {
+		return fmt.Errorf("save %s: %w", what, errTooLong)
 	}
-	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
+	return writeFile(path, what, append(text, '\n'))
+}
+
+// writeFile writes a file whole or not at all: under a temporary name in the same folder, onto the disk, and then in the
+// place of the old one. Readers see the old text or the new one. A symbolic link stays, and what it leads to is written; a
+// file that is there keeps its mode; anything but a plain file is refused. The error names path, and no other file.
+func writeFile(path, what string, text []byte) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("save %s: %w", what, &fs.PathError{Op: "write", Path: path, Err: remedied(err)})
+		}
+	}()
+	target, mode, err := destination(path)
 	if err != nil {
-		return fmt.Errorf("save %s: %w", what, err)
+		return err
+	}
+	dir := filepath.Dir(target)
+	f, err := os.CreateTemp(dir, "."+filepath.Base(target)+".*")
+	if err != nil {
+		return err
 	}
 	defer func() {
 		if err != nil {
 			f.Close()           //nolint:errcheck // the first error is the one to tell
 			os.Remove(f.Name()) //nolint:errcheck
-			err = fmt.Errorf("save %s: %w", what, err)
 		}
 	}()
-	if _, err = f.Write(append(text, '\n')); err != nil {
+	if _, err = f.Write(text); err != nil {
 		return err
 	}
-	if err = f.Chmod(0o644); err != nil { // other users' ranks read it
+	if err = f.Chmod(mode); err != nil {
 		return err
 	}
 	if err = f.Sync(); err != nil {
@@ -123,11 +139,63 @@ func writeRecord(path, what string, v any) (err error) {
 	if err = f.Close(); err != nil {
 		return err
 	}
-	if err = os.Rename(f.Name(), path); err != nil {
+	if err = os.Rename(f.Name(), target); err != nil {
 		return err
 	}
 	syncDir(dir)
 	return nil
+}
+
+// destination is the file at the end of path's symbolic links, which need not be there yet, and the mode to give it.
+func destination(path string) (string, fs.FileMode, error) {
+	for range 40 {
+		st, err := os.Lstat(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return path, 0o644, nil // other users' ranks read it
+		case err != nil:
+			return "", 0, err
+		case st.IsDir():
+			return "", 0, errFolder
+		case st.Mode().IsRegular():
+			return path, st.Mode().Perm(), nil
+		case st.Mode()&fs.ModeSymlink == 0:
+			return "", 0, errSpecial
+		}
+		to, err := os.Readlink(path)
+		if err != nil {
+			return "", 0, err
+		}
+		if !filepath.IsAbs(to) { // uncleaned: ".." behind a link to a folder leads elsewhere
+			to = filepath.Dir(path) + string(filepath.Separator) + to
+		}
+		path = to
+	}
+	return "", 0, errLoop
+}
+
+// remedied is the system's reason for an error, without the name that the file had for a moment, and what to do.
+func remedied(err error) error {
+	for _, wrapped := range []any{new(*fs.PathError), new(*os.LinkError)} {
+		if !errors.As(err, wrapped) {
+			continue
+		}
+		switch w := wrapped.(type) {
+		case **fs.PathError:
+			err = (*w).Err
+		case **os.LinkError:
+			err = (*w).Err
+		}
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: make its folder first", err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w: name a file in a folder that may be written to", err)
+	case errors.Is(err, errFolder), errors.Is(err, errSpecial), errors.Is(err, errLoop):
+		return err
+	}
+	return fmt.Errorf("%w: name another file", err)
 }
 
 // syncDir makes a rename last through a power cut. Not every file system can, and the record is whole either way.

@@ -140,6 +140,7 @@ func TestCacheRefuses(t *testing.T) {
 		"negative rate":        {func(m *Measurement) { m.Pairs[0][1].CopyRate = -1 }, ErrFormat},
 		"no version":           {func(m *Measurement) { m.Version = 0 }, ErrFormat},
 		"no key":               {func(m *Measurement) { m.Key = Key{} }, ErrNoKey},
+		"no kernel in key":     {func(m *Measurement) { m.Key.Kernel = "" }, ErrNoKey},
 		"no driver in key":     {func(m *Measurement) { m.Key.Driver = "" }, ErrNoKey},
 		"nothing was measured": {func(m *Measurement) { m.Pairs, m.Key.UUIDs = nil, []string{"GPU-1"} }, ErrFormat},
 	} {
@@ -188,7 +189,7 @@ func TestDamagedRecords(t *testing.T) {
 		"all but the }":     {strings.TrimSuffix(strings.TrimSpace(good), "}"), ErrTruncated, ""},
 		"text":              {"GPU0 X NV4\n", ErrForeign, ""},
 		"a list":            {"[1,2]", ErrForeign, ""},
-		"a machine":         {machine.String(), ErrForeign, `its kind is "", want "fenceline-baseline"`},
+		"a machine":         {machine.String(), ErrForeign, `its kind is "", want "fenceline-baseline": name a file that was saved as a baseline`},
 		"a cache":           {edit(baselineKind, cacheKind), ErrForeign, cacheKind},
 		"newer":             {edit(`"version": 1`, `"version": 2`), ErrVersion, "use a newer build"},
 		"older":             {edit(`"version": 1`, `"version": 0`), ErrVersion, "save it again"},
@@ -233,4 +234,31 @@ func TestSaveIsWhole(t *testing.T) {
 	require.ErrorIs(t, b.Save(path), ErrFormat)
 	_, err = ReadBaseline(path)
 	require.NoError(t, err)
+}
+
+// A baseline whose key is of other devices was put together by hand.
+func TestForeignKeys(t *testing.T) {
+	for name, edit := range map[string]func(*Baseline){
+		"key":                func(b *Baseline) { b.Key.UUIDs = []string{"GPU-1", "GPU-2"} },
+		"key of one":         func(b *Baseline) { b.Key.UUIDs = b.Key.UUIDs[:1] },
+		"another order":      func(b *Baseline) { b.Key.UUIDs = []string{b.Key.UUIDs[1], b.Key.UUIDs[0]} },
+		"measurement's key":  func(b *Baseline) { b.Measurement.Key.UUIDs = []string{"GPU-1", "GPU-2"} },
+		"measurement of one": func(b *Baseline) { b.Measurement.Key.UUIDs = b.Key.UUIDs[:1] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := fullBaseline()
+			edit(b)
+			path := filepath.Join(t.TempDir(), "b.json")
+			require.ErrorIs(t, b.Save(path), ErrFormat)
+			text, err := json.Marshal(b)
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(path, text, 0o600))
+			_, err = ReadBaseline(path)
+			require.ErrorIs(t, err, ErrForeign)
+			require.ErrorContains(t, err, "save it again")
+		})
+	}
+	b := fullBaseline() // of a machine in a file
+	b.Key, b.Measurement.Key = Key{}, Key{}
+	require.NoError(t, b.Save(filepath.Join(t.TempDir(), "b.json")))
 }

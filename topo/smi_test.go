@@ -299,16 +299,65 @@ func TestUnreadable(t *testing.T) {
 		links + "\tGPU0\nGPU0\tX\n":                                                     "t:5:2: a matrix of 1 GPUs, the one above has 2",
 		links + "something else\n":                                                      `t:5:1: want a matrix, a legend or an empty line, got "something else"`,
 		links + head + "GPU0\tX\tNV4\nGPU1\tNV4\tX\n":                                   "t:6:8: a second topology matrix, the first is in line 1",
-		links + p2p + p2p: "t:10:9: a second P2P matrix without its command, the first is in line 5: put a line such as `-p2p w` above each",
-		links + "-p2p a\n" + p2p + "-p2p a\n" + p2p:         "t:12:9: a second matrix of -p2p a, the first is in line 6",
-		links + " $ nvidia-smi topo -p2p rw\n" + p2p:        `t:5:25: no such capability of -p2p, "rw": want r, w, n, a or p`,
-		links + "Legend:\n X = Self\n GPU0\tX\tOK\t\n":      "t:7:2: a row without a header line above it",
-		"\x1b[4m\tGPU0\tGPU1\x1b[0m\nGPU0\t\x1b[1mX\tNVX\n": `t:2:12: "NVX" is no path or state`,
+		links + p2p + p2p:                                          "t:10:9: a second P2P matrix without its command, the first is in line 5: put a line such as `-p2p w` above each",
+		links + p2p + "-p2p r\n" + p2p:                             "t:11:9: a second P2P matrix of reading, for one without its command is taken for -p2p r, the first is in line 5: put a line such as `-p2p w` above each",
+		links + "-p2p r\n" + p2p + p2p:                             "t:11:9: a second P2P matrix of reading, for one without its command is taken for -p2p r, the first is in line 6",
+		links + "-p2p r\n" + strings.ReplaceAll(p2p, "OK", "OK/U"): `t:7:9: "OK/U" is no path or state`,
+		links + "-p2p w\n" + p2p + " \tGPU0\tGPU1\t\n GPU0\tX\tOK\t\n GPU1\tOK/NS\tX\t\n":               `t:12:7: "OK/NS" of GPU1 to GPU0, of which a matrix above says something else`,
+		links + "-p2p w\n" + p2p + " \tGPU0\tGPU1\t\n GPU0\tX\tNS\t\n GPU1\tOK/OK\tX\t\n":               `t:12:7: this matrix is of reading and writing, and one above says something else of GPU0 to GPU1`,
+		"\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\tX\tPXB\t0-27,56-830\nGPU1\tPXB\tX\t0-27\t0\n": `t:2:12: "0-27,56-830" may belong to any of the columns CPU Affinity, NUMA Affinity: the row ends behind it`,
+		"\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\tX\tSYS\t0\n":                                  `t:2:12: "0" may belong to any of the columns`,
+		"        GPU0    GPU1    CPU Affinity    NUMA Affinity\nGPU0     X      PXB     0-27,56-830\n":  `t:2:25: "0-27,56-830" may belong to any of the columns`,
+		"\tGPU0\tCPU Affinity\nGPU0\tX\t63-0\n":                                                         `t:2:8: "63-0" is no CPU Affinity`,
+		"\tGPU0\tCPU Affinity\nGPU0\tX\t055,112-167\n":                                                  `t:2:8: "055,112-167" is no CPU Affinity`,
+		"\tGPU0\tCPU Affinity\tNUMA Affinity\nGPU0\tX\t0-3\t3,1\n":                                      `t:2:12: "3,1" is no NUMA Affinity`,
+		links + "-p2p a\n" + p2p + "-p2p a\n" + p2p:                                                     "t:12:9: a second matrix of -p2p a, the first is in line 6",
+		links + " $ nvidia-smi topo -p2p rw\n" + p2p:                                                    `t:5:25: no such capability of -p2p, "rw": want r, w, n, a or p`,
+		links + "Legend:\n X = Self\n GPU0\tX\tOK\t\n":                                                  "t:7:2: a row without a header line above it",
+		"\x1b[4m\tGPU0\tGPU1\x1b[0m\nGPU0\t\x1b[1mX\tNVX\n":                                             `t:2:12: "NVX" is no path or state`,
 	} {
 		_, err := ParseSMI("t", []byte(text))
 		require.ErrorIs(t, err, ErrText, "%q", text)
 		require.ErrorContains(t, err, want, "%q", text)
 	}
+}
+
+// What WriteMatrix prints is of reading and writing together; a prompt's words are no options.
+func TestOwnMatrix(t *testing.T) {
+	const links = "\tGPU0\tGPU1\nGPU0\tX\tNV4\nGPU1\tNV4\tX\n\n"
+	matrix := func(there, back string) string {
+		return "\tGPU0\tGPU1\nGPU0\t X \t" + there + "\nGPU1\t" + back + "\t X \n\n"
+	}
+	read := func(text string) *Machine {
+		m, err := ParseSMI("own", []byte(text))
+		require.NoError(t, err, text)
+		return m
+	}
+	ok := Pair{Link: "NV4", Read: Yes, ReadCode: CodeOK, Write: Yes, WriteCode: CodeOK}
+	half := Pair{Link: "NV4", Read: Yes, ReadCode: CodeOK}
+	m := read(links + ownCaption + "\n" + matrix("U", "OK"))
+	require.Equal(t, [][]Pair{{{}, {Link: "NV4"}}, {ok, {}}}, m.Pairs)
+	require.Empty(t, m.Notes)
+	require.Equal(t, [][]Pair{{{}, half}, {ok, {}}}, read(links+ownCaption+"\n"+matrix("OK/U", "OK")).Pairs)
+	m = read(links + matrix("OK", "CNS/OK")) // a cell of both tells what all are of
+	require.Equal(t, [][]Pair{{{}, ok}, {{Link: "NV4", Read: No, ReadCode: CodeCNS, Write: Yes, WriteCode: CodeOK}, {}}}, m.Pairs)
+	require.Empty(t, m.Notes)
+	// The same again by capability is no contradiction.
+	m = read(links + ownCaption + "\n" + matrix("OK", "OK/U") + "-p2p r\n" + matrix("OK", "OK"))
+	require.Equal(t, [][]Pair{{{}, ok}, {half, {}}}, m.Pairs)
+	_, err := ParseSMI("own", []byte(links+ownCaption+"\n"+matrix("OK", "OK")+"-p2p w\n"+matrix("NS", "OK")))
+	require.ErrorContains(t, err, "of which a matrix above says something else")
+
+	read("me@gpu-p2p node:~$ nvidia-smi topo -m\n" + links)
+	read("me@gpu -p2p x:~$ nvidia-smi topo -m\n" + links)
+	require.Equal(t, CodeNS, read(links + "me@gpu-p2p node:~$ nvidia-smi topo --p2pstatus w\n" + matrix("NS", "OK")).Pairs[0][1].WriteCode)
+	// A label is for the matrix below it, and for no other.
+	m = read(links + "-p2p w\n" + matrix("NS", "NS") + matrix("OK", "OK"))
+	require.Equal(t, []Code{CodeOK, CodeNS}, []Code{m.Pairs[0][1].ReadCode, m.Pairs[0][1].WriteCode})
+	require.Len(t, m.Notes, 1)
+	// What the legend calls an adapter reaches the terminal.
+	m = read("\tGPU0\tNIC0\nGPU0\tX\tPIX\n\nNIC Legend:\n  NIC0: \x07evil\n")
+	require.Empty(t, m.NICs[0].Device)
 }
 
 func FuzzParseSMI(f *testing.F) {
@@ -335,6 +384,14 @@ func TestReadFile(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, m.Devices, 8)
 	dir := t.TempDir()
+	long := filepath.Join(dir, "long")
+	require.NoError(t, os.WriteFile(long, bytes.Repeat([]byte("x"), maxFile+1), 0o600))
+	for _, read := range []func(string) error{
+		func(p string) error { _, err := ReadFile(p); return err }, func(p string) error { _, err := ReadBaseline(p); return err },
+	} {
+		require.ErrorIs(t, read(long), ErrFormat)
+		require.ErrorContains(t, read(long), "long: not a machine record: it is longer than 8 MiB")
+	}
 	bad := filepath.Join(dir, "bad.json")
 	require.NoError(t, os.WriteFile(bad, []byte(`{"version": 1`), 0o600))
 	_, err = ReadFile(bad)
@@ -375,11 +432,11 @@ func TestReadDocuments(t *testing.T) {
 		`{}`:                           "this is JSON with no fields: want a machine",
 		`[1]`:                          "this is JSON, and no object: want a machine",
 		`{"kind": "fenceline-probes"}`: `this is a record of kind "fenceline-probes": want a machine`,
-		`{"kind": "fenceline-baseline", "version": 1}`:    "no machine",
-		`{"version": 1, "machine": {"version": 2}}`:       "version 2, this build reads version 1: use a newer build",
-		`{"version": 1, "machine": {"devices": "eight"}}`: "cannot unmarshal",
-		string(saved[:500]):                               "the text is cut off: it ends at byte 500: save it again",
-		string(saved) + "tail":                            `there is something behind the record: it ends at byte`,
+		`{"kind": "fenceline-baseline", "version": 1}`:            "no machine",
+		`{"version": 1, "machine": {"version": 2}}`:               "version 2, this build reads version 1: use a newer build",
+		`{"version": 1, "machine": {"version": 1, "devices": 8}}`: "cannot unmarshal",
+		string(saved[:500]):    "the text is cut off: it ends at byte 500: save it again",
+		string(saved) + "tail": `there is something behind the record: it ends at byte`,
 	} {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		_, err := ReadFile(path)

@@ -1,6 +1,7 @@
 package topo
 
 import (
+	"bytes"
 	"encoding/xml"
 	"fmt"
 	"io"
@@ -45,6 +46,15 @@ func (m *Machine) WriteSVG(w io.Writer, measured *Measurement) error {
 	return flush(w, "drawing", head+d.back.String()+d.under.String()+d.over.String()+"</svg>\n")
 }
 
+// SaveSVG writes what WriteSVG draws to a file, as Baseline.Save writes.
+func (m *Machine) SaveSVG(path string, measured *Measurement) error {
+	var b bytes.Buffer
+	if err := m.WriteSVG(&b, measured); err != nil {
+		return err
+	}
+	return writeFile(path, "drawing", b.Bytes())
+}
+
 type point struct{ x, y int }
 
 // drawing is an SVG being made, in layers: sockets and switches at the back, then lines, and over them what has text.
@@ -52,6 +62,7 @@ type drawing struct {
 	m           *Machine
 	measured    *Measurement
 	sockets     []socket
+	right       int     // edge of the widest socket
 	mesh        string  // the path of every pair, where NVLinks join all alike
 	at          []point // left upper corner of each device
 	back        strings.Builder
@@ -202,7 +213,9 @@ func (d *drawing) socket(s socket) {
 	}
 	name = strings.TrimPrefix(name, " · ")
 	height := socketHead + switchHead + deviceH + gap + gap/2
-	d.box(&d.back, margin, top, max(x-margin, len(name)*7+gap), height, `rx="8" fill="#eceff1" stroke="#999999"`)
+	width := max(x-margin, len(name)*7+gap)
+	d.right = max(d.right, margin+width)
+	d.box(&d.back, margin, top, width, height, `rx="8" fill="#eceff1" stroke="#999999"`)
 	d.back.WriteString(switches.String())
 	d.text(&d.over, margin+10, top+16, 0, `fill="#333333" stroke="#eceff1" stroke-width="4" paint-order="stroke"`, name)
 	d.y = top + height

@@ -248,7 +248,11 @@ func TestJSONRoundTrip(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, m.WriteJSON(&b))
 	require.Contains(t, b.String(), `"read": "no"`)
+	text := b.String()
 	back, err := ReadJSON(&b)
+	require.NoError(t, err)
+	require.Equal(t, m, back)
+	back, err = ReadJSON(strings.NewReader("\xef\xbb\xbf" + text))
 	require.NoError(t, err)
 	require.Equal(t, m, back)
 }
@@ -277,6 +281,16 @@ func TestReadJSONRefuses(t *testing.T) {
 		{"no uuid", edit(`"uuid": "GPU-fe000000-0000-0000-0000-000000000002"`, `"uuid": ""`), "no uuid"},
 		{"NIC of other devices", edit(`"version": 1`, `"version": 1, "nics": [{"name": "NIC0", "gpus": ["PIX"]}]`), "nics[0] has paths to 1 devices"},
 		{"unknown column", edit(`"version": 1`, `"version": 1, "columns": ["Mood"]`), `no affinity column is called "Mood"`},
+		{"link with an escape", edit(`"access": "yes"`, `"access": "yes", "link": "\u001b[2J"`), "control character"},
+		{"negative link", edit(`"access": "yes"`, `"access": "yes", "link": "NV-3"`), `has the link "NV-3": want NV1 to NV99, PIX, PXB, PHB, NODE or SYS, or none`},
+		{"too many links", edit(`"access": "yes"`, `"access": "yes", "link": "NV999999"`), "NV999999"},
+		{"old link", edit(`"access": "yes"`, `"access": "yes", "link": "SOC"`), "SOC"},
+		{"NIC link", edit(`"version": 1`, `"version": 1, "nics": [{"name": "NIC0", "gpus": ["PIX", "x"]}]`), `nics[0] has the link "x"`},
+		{"unknown field", edit(`"access": "yes"`, `"access": "yes", "colour": 1`), `unknown field "colour"`},
+		{"escape in a name", edit(`"name": "emu"`, `"name": "e\u001b]0;x"`), `a text with the control character '\x1b'`},
+		{"direction override", edit(`"name": "emu"`, `"name": "\u202eume"`), `control character '\u202e'`},
+		{"syntax", `{"version" 1}`, "save it again, or name another file"},
+		{"too long", `"` + strings.Repeat("x", maxFile) + `"`, "it is longer than 8 MiB"},
 		{"no devices", `{"version":1,"devices":[],"pairs":[]}`, "no devices"},
 		{"no pairs", `{"version":1,"devices":[{"uuid":"GPU-1"}]}`, "0 rows"},
 		{"short row", `{"version":1,"devices":[{"uuid":"GPU-1"}],"pairs":[[]]}`, "0 cells"},
