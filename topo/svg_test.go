@@ -127,7 +127,45 @@ func TestDrawingOfAnything(t *testing.T) {
 				}
 			}
 		}
-		draw(t, fmt.Sprintf("nodes-%d", c.nodes), m, nil)
+		text := draw(t, fmt.Sprintf("nodes-%d", c.nodes), m, nil)
+		require.Positive(t, strings.Count(text, "<path "))
+		requireClear(t, text)
+	}
+}
+
+// requireClear: no line passes behind the box of a device that it does not end at.
+func requireClear(t *testing.T, svg string) {
+	t.Helper()
+	var boxes [][4]int // the device's corners, one pixel inside
+	for line := range strings.Lines(svg) {
+		var x, y int
+		if n, _ := fmt.Sscanf(line, `<rect x="%d" y="%d"`, &x, &y); n == 2 && strings.Contains(line, fmt.Sprintf(`width="%d" height="%d"`, deviceW, deviceH)) {
+			boxes = append(boxes, [4]int{x + 1, y + 1, x + deviceW - 1, y + deviceH - 1})
+		}
+	}
+	require.NotEmpty(t, boxes)
+	for line := range strings.Lines(svg) {
+		path, ok := strings.CutPrefix(line, `<path d="M `)
+		if !ok || strings.Contains(line, " C ") { // arcs stay above their row
+			continue
+		}
+		path, _, _ = strings.Cut(path, `"`)
+		var at []point
+		for _, p := range strings.Split(path, " L ") {
+			var q point
+			_, err := fmt.Sscanf(p, "%d %d", &q.x, &q.y)
+			require.NoError(t, err, line)
+			at = append(at, q)
+		}
+		for k := range len(at) - 1 {
+			for step := range 1001 {
+				x := at[k].x + (at[k+1].x-at[k].x)*step/1000
+				y := at[k].y + (at[k+1].y-at[k].y)*step/1000
+				for _, b := range boxes {
+					require.False(t, x > b[0] && x < b[2] && y > b[1] && y < b[3], "%s passes behind the device at %v", line, b)
+				}
+			}
+		}
 	}
 }
 

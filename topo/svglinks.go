@@ -18,7 +18,7 @@ func (d *drawing) links() {
 		}
 	}
 	ends := d.ends(rowOf, place)
-	odd := 0
+	odd, lanes := 0, 0
 	for i := range d.m.Devices {
 		for j := i + 1; j < len(d.m.Devices); j++ {
 			if d.m.Class(i, j) != ClassNVLink {
@@ -34,6 +34,11 @@ func (d *drawing) links() {
 				up, down, a, b = j, i, b, a
 			}
 			y1, y2 := d.at[up].y+deviceH, d.at[down].y
+			if abs(rowOf[i]-rowOf[j]) > 1 {
+				d.around(i, j, a, b, y1, y2, lanes)
+				lanes++
+				continue
+			}
 			x, y := (a+b)/2, (y1+y2)/2-socketHead/2
 			if a != b { // labels of crossing lines would meet in the middle
 				x, y = a+(b-a)*(2+odd%2)/5, y1+(y2-y1)*(2+odd%2)/5
@@ -42,6 +47,18 @@ func (d *drawing) links() {
 			d.line(i, j, fmt.Sprintf("M %d %d L %d %d", a, y1, b, y2), x, y)
 		}
 	}
+}
+
+// around draws a link past the rows between its ends, through a lane of its own to the right of all of them: a straight
+// line would run behind their devices.
+func (d *drawing) around(i, j, a, b, y1, y2, lane int) {
+	const apart, steps = 12, 6
+	x := d.right + gap + apart*lane
+	below := y1 + gap + gap/2 + 6 + 5*(lane%steps)             // in the room below the upper row
+	above := y2 - socketHead - switchHead - 6 - 5*(lane%steps) // and in that above the lower one
+	d.width = max(d.width, x+apart+40)
+	d.line(i, j, fmt.Sprintf("M %d %d L %d %d L %d %d L %d %d L %d %d L %d %d", a, y1, a, below, x, below, x, above, b, above, b, y2),
+		x, below+14+(above-below-14)*(lane%steps)/steps)
 }
 
 // ends spreads the ends of links along a device's edge, in the order of the peers, so that lines do not run into one
