@@ -162,7 +162,7 @@ var checks = []check{
 	{"signals", "signal handlers", false, false, checkSignals},
 }
 
-// Run makes all checks. When ctx ends, the checks that are left are Unknown.
+// Run makes all checks. When ctx ends, the checks that are left are Unknown, and the report is Interrupted.
 func Run(ctx context.Context, o Options) *Report {
 	h := newHost(o)
 	defer h.close()
@@ -182,8 +182,8 @@ func Run(ctx context.Context, o Options) *Report {
 		}
 		r.Findings = append(r.Findings, f)
 	}
-	r.Status = r.worst()
-	if b := r.Blocker(); b != nil {
+	r.Status, r.Interrupted = r.worst(), ctx.Err() != nil
+	if b := r.Blocker(); b != nil && !r.Interrupted {
 		r.First = b.ID
 	}
 	return r

@@ -3,12 +3,15 @@ package doctor
 import (
 	"bytes"
 	"context"
+	"debug/elf"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"flag"
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -290,4 +293,101 @@ func TestClean(t *testing.T) {
 	long := clean(strings.Repeat("é", 400))
 	require.LessOrEqual(t, len(long), 303)
 	require.True(t, strings.HasSuffix(long, "é…"))
+}
+
+// What cannot be looked at is neither there nor absent.
+func TestUnseen(t *testing.T) {
+	root := layOut(t, "pcie.host")
+	for _, name := range []string{"dev/dxg", "run/.containerenv"} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755))
+		require.NoError(t, os.Symlink(filepath.Base(name), filepath.Join(root, name))) // a circle
+	}
+	f := Run(t.Context(), Options{Sysroot: root}).Finding("place")
+	require.Equal(t, Unknown, f.Status)
+	require.Contains(t, f.Result, "whether this is a container or WSL cannot be told")
+	require.Equal(t, []string{"run doctor as root, or run ls -l /dev/dxg /run/.containerenv"}, f.Remedy)
+	for _, word := range []string{"Windows", "Podman"} {
+		require.NotContains(t, f.Result, word)
+	}
+	tr := openTree(root)
+	defer tr.close()
+	require.Equal(t, []topo.Tri{topo.Unknown, topo.No, topo.No, topo.Yes},
+		[]topo.Tri{tr.exists("dev/dxg"), tr.exists("dev/none"), tr.exists("proc/version/below"), tr.exists("dev")})
+	nowhere := openTree(filepath.Join(root, "nowhere"))
+	require.Equal(t, topo.Unknown, nowhere.exists("dev"))
+
+	// A library behind such a link: whether it is there cannot be told.
+	root = layOut(t, "pcie.host")
+	require.NoError(t, filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
+		if strings.HasPrefix(filepath.Base(path), "libnvidia-ml.so") {
+			return os.Remove(path)
+		}
+		return err
+	}))
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "lib64"), 0o755))
+	require.NoError(t, os.Symlink("libnvidia-ml.so.1", filepath.Join(root, "lib64/libnvidia-ml.so.1")))
+	f = Run(t.Context(), Options{Sysroot: root}).Finding("nvml")
+	require.Equal(t, Unknown, f.Status)
+	require.Equal(t, "whether libnvidia-ml.so.1 is there cannot be told", f.Result)
+}
+
+// Probes of some pairs say nothing of the others.
+func TestPartlyProbed(t *testing.T) {
+	h := &host{o: Options{Machine: machineOf(claimed), Measurement: measured(good, topo.Measured{})}}
+	s, why := h.peerRisk()
+	require.Equal(t, Warn, s)
+	require.Equal(t, "peer traffic over PCIe has not been probed", why)
+	h.o.Measurement = measured(good, good)
+	s, _ = h.peerRisk()
+	require.Equal(t, OK, s)
+}
+
+// A report that was interrupted has no verdict.
+func TestInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	o := Options{Sysroot: layOut(t, "acs.host")}
+	both(nil)(&o)
+	r := Run(ctx, o)
+	require.True(t, r.Interrupted)
+	require.Empty(t, r.First)
+	var out bytes.Buffer
+	require.NoError(t, r.Write(&out))
+	require.True(t, strings.HasPrefix(out.String(), "Interrupted: "), out.String())
+	require.NotContains(t, out.String(), "No blocker")
+	require.False(t, Run(t.Context(), o).Interrupted)
+}
+
+// A library's header may ask for any amount of memory; it gets none.
+func TestHugeLibrary(t *testing.T) {
+	whole := sharedObject(machines[runtime.GOARCH], "cuLaunchKernelEx", "cuIpcGetMemHandle")
+	lacks, err := inspect(bytes.NewReader(whole), cudaFeatures)
+	require.NoError(t, err)
+	require.Len(t, lacks, 2)
+	shoff := binary.LittleEndian.Uint64(whole[40:])
+	patch := func(at uint64, v uint64) *os.File {
+		text := bytes.Clone(whole)
+		binary.LittleEndian.PutUint64(text[at:], v)
+		path := filepath.Join(t.TempDir(), "lib.so")
+		require.NoError(t, os.WriteFile(path, text, 0o600))
+		require.NoError(t, os.Truncate(path, 6<<30)) // sparse
+		f, err := os.Open(path)
+		require.NoError(t, err)
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	const flags, size, section = 8, 32, 64
+	for name, f := range map[string]*os.File{
+		"symbols":    patch(shoff+section+size, 6<<30),
+		"names":      patch(shoff+2*section+size, 5<<30),
+		"compressed": patch(shoff+2*section+flags, uint64(elf.SHF_COMPRESSED)),
+		"sections":   patch(40, 1<<63),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := inspect(f, cudaFeatures)
+		runtime.ReadMemStats(&after)
+		require.ErrorIs(t, err, errUnreadable, name)
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(32<<20), name)
+	}
 }

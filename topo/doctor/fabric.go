@@ -57,7 +57,7 @@ func checkFabric(h *host, f *Finding) {
 		f.conclude(OK, "the fabric is configured; the manager is not seen from here")
 	case h.inside != "" || h.privatePIDs():
 		f.conclude(Unknown, "whether the fabric manager runs cannot be seen from this container", "on the host: systemctl status nvidia-fabricmanager")
-	case !h.t.exists("usr/bin/nv-fabricmanager"):
+	case h.t.exists("usr/bin/nv-fabricmanager") == topo.No:
 		f.see("/usr/bin/nv-fabricmanager", "no such file")
 		f.conclude(Fail, "there are NVSwitches and no fabric manager is installed",
 			"install nvidia-fabricmanager"+branchSuffix(release)+" (the driver's version)", start)

@@ -25,8 +25,9 @@ type host struct {
 
 	virtual string // the virtual machine's maker, "" on bare metal or when it cannot be told
 	wsl     bool
-	inside  string // the kind of container, "" outside
-	stale   string // why the measurement does not count, "" when it does
+	inside  string   // the kind of container, "" outside
+	unseen  []string // marks of containers and WSL that cannot be looked at
+	stale   string   // why the measurement does not count, "" when it does
 
 	signals func() ([]handler, error) // of this process; nil when it cannot be asked
 }

@@ -6,6 +6,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/fenceline/fenceline/topo"
 )
 
 // Inode numbers of the namespaces that the machine boots with (include/linux/proc_ns.h).
@@ -42,7 +44,7 @@ func checkShm(h *host, f *Finding) {
 		remedy = "start the container with --shm-size=2g or --ipc=host; in Kubernetes, mount an emptyDir of medium Memory at /dev/shm"
 	}
 	switch {
-	case !mounted && !h.t.exists("dev/shm"):
+	case !mounted && h.t.exists("dev/shm") == topo.No:
 		f.conclude(Warn, "missing: processes cannot stage through host memory", "mount -t tmpfs tmpfs /dev/shm")
 	case !sized && mounted:
 		f.conclude(OK, "default size, half of the memory")
@@ -105,7 +107,7 @@ func (h *host) comparePeer(f *Finding, name, own string, pid int) {
 	file := "proc/" + strconv.Itoa(pid) + "/ns/" + name
 	theirs, err := h.t.link(file)
 	switch {
-	case err != nil && !h.t.exists("proc/"+strconv.Itoa(pid)):
+	case err != nil && h.t.exists("proc/"+strconv.Itoa(pid)) == topo.No:
 		f.see("/"+file, "no such process here")
 		f.conclude(Fail, fmt.Sprintf("process %d is not visible: it ended, or lives in another PID namespace", pid),
 			"run all ranks in one container, or start each with --ipc=host --pid=host")

@@ -2,15 +2,18 @@ package doctor
 
 import (
 	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"path"
 	"runtime"
 	"slices"
 	"strings"
 
 	"github.com/fenceline/fenceline/internal/gpu"
+	"github.com/fenceline/fenceline/topo"
 )
 
 // library is where the dynamic linker would find a library.
@@ -18,6 +21,7 @@ type library struct {
 	found  string   // path as searched, without the leading slash; "" when absent
 	file   string   // the file behind its links
 	others []string // further places that have one
+	unseen []string // places that cannot be looked at, ahead of where it was found
 }
 
 // defaultDirs are where distributions, WSL and the container toolkit keep driver libraries.
@@ -41,10 +45,19 @@ func (h *host) find(name string) library {
 	for _, d := range dirs {
 		p := path.Join(d, name)
 		file := h.t.follow(p)
-		if seen[p] || !h.t.exists(p) {
+		if seen[p] {
 			continue
 		}
 		seen[p] = true
+		switch h.t.exists(p) {
+		case topo.No:
+			continue
+		case topo.Unknown:
+			if l.found == "" {
+				l.unseen = append(l.unseen, p)
+			}
+			continue
+		}
 		switch {
 		case l.found == "":
 			l.found, l.file = p, file
@@ -130,9 +143,9 @@ func inspect(r io.ReaderAt, features []feature) (lacks []string, err error) {
 	if want, known := machines[runtime.GOARCH]; known && machine != want {
 		return nil, fmt.Errorf("built for %v, this is %v", machine, want)
 	}
-	have, err := exported(r)
+	have, err := exported(r, elf.Data(head[5]), features)
 	if err != nil {
-		return nil, errUnreadable
+		return nil, err
 	}
 	for _, want := range features {
 		if !have[want.symbol] {
@@ -142,26 +155,77 @@ func inspect(r io.ReaderAt, features []feature) (lacks []string, err error) {
 	return lacks, nil
 }
 
-// exported are the functions that a library defines.
-func exported(r io.ReaderAt) (have map[string]bool, err error) {
-	// debug/elf does not promise to stand broken files without a panic.
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%w: %v", errUnreadable, p)
+// Bounds on what is read of a library: real ones stay far below, and a broken header may ask for anything.
+const (
+	mostSections = 1 << 12
+	mostTable    = 8 << 20 // bytes of the symbols, and of their names
+)
+
+// exported are those of the features that a 64-bit library defines. package debug/elf would read as much as headers say.
+func exported(r io.ReaderAt, data elf.Data, features []feature) (map[string]bool, error) {
+	var order binary.ByteOrder = binary.LittleEndian
+	if data == elf.ELFDATA2MSB {
+		order = binary.BigEndian
+	}
+	read := func(at, n uint64) ([]byte, error) {
+		if at > math.MaxInt64 || n > mostTable {
+			return nil, errUnreadable
 		}
-	}()
-	file, err := elf.NewFile(r)
+		b := make([]byte, n)
+		if got, _ := r.ReadAt(b, int64(at)); got < len(b) {
+			return nil, errUnreadable
+		}
+		return b, nil
+	}
+	const headerSize, sectionSize, symbolSize = 64, 64, elf.Sym64Size
+	b, err := read(0, headerSize)
 	if err != nil {
 		return nil, err
 	}
-	symbols, err := file.DynamicSymbols()
+	var h elf.Header64
+	if _, err := binary.Decode(b, order, &h); err != nil {
+		return nil, errUnreadable
+	}
+	if h.Shentsize != sectionSize || h.Shnum > mostSections {
+		return nil, errUnreadable
+	}
+	if b, err = read(h.Shoff, uint64(h.Shnum)*sectionSize); err != nil {
+		return nil, err
+	}
+	sections := make([]elf.Section64, h.Shnum)
+	if _, err := binary.Decode(b, order, sections); err != nil {
+		return nil, errUnreadable
+	}
+	at := slices.IndexFunc(sections, func(s elf.Section64) bool { return elf.SectionType(s.Type) == elf.SHT_DYNSYM })
+	if at < 0 || int64(sections[at].Link) >= int64(len(sections)) {
+		return nil, errUnreadable
+	}
+	table, strs := sections[at], sections[sections[at].Link]
+	if elf.SectionFlag(table.Flags|strs.Flags)&elf.SHF_COMPRESSED != 0 { // the linker loads none
+		return nil, errUnreadable
+	}
+	symbols, err := read(table.Off, table.Size)
 	if err != nil {
 		return nil, err
 	}
-	have = make(map[string]bool, len(symbols))
-	for _, s := range symbols {
-		if s.Section != elf.SHN_UNDEF {
-			have[s.Name] = true
+	names, err := read(strs.Off, strs.Size)
+	if err != nil {
+		return nil, err
+	}
+	text := string(names)
+	have := map[string]bool{}
+	for ; len(symbols) >= symbolSize; symbols = symbols[symbolSize:] {
+		var s elf.Sym64
+		if _, err := binary.Decode(symbols[:symbolSize], order, &s); err != nil {
+			return nil, errUnreadable
+		}
+		if elf.SectionIndex(s.Shndx) == elf.SHN_UNDEF || int64(s.Name) >= int64(len(text)) {
+			continue
+		}
+		for _, f := range features {
+			if strings.HasPrefix(text[s.Name:], f.symbol+"\x00") {
+				have[f.symbol] = true
+			}
 		}
 	}
 	return have, nil
@@ -172,7 +236,15 @@ var errUnreadable = errors.New("its symbols cannot be read")
 // checkLibrary looks at a library that is optional (missing is Warn or Skipped) or needed (Fail).
 func checkLibrary(h *host, f *Finding, name string, features []feature, missing Status, without string, remedy ...string) library {
 	l := h.find(name)
-	if l.found == "" && !slices.ContainsFunc(defaultDirs, h.t.exists) {
+	there := func(dir string) bool { return h.t.exists(dir) == topo.Yes }
+	if l.found == "" && len(l.unseen) > 0 {
+		for _, p := range l.unseen {
+			f.see("/"+p, "cannot be looked at")
+		}
+		f.conclude(Unknown, "whether "+name+" is there cannot be told", "run ls -lL /"+l.unseen[0])
+		return l
+	}
+	if l.found == "" && !slices.ContainsFunc(defaultDirs, there) {
 		f.conclude(Unknown, "no library folder can be read", "run ldconfig -p | grep "+name)
 		return l
 	}

@@ -3,18 +3,27 @@ package doctor
 import (
 	"fmt"
 	"strings"
+
+	"github.com/fenceline/fenceline/topo"
 )
 
 // readPlace finds out whether this is a container, a virtual machine or WSL.
 func (h *host) readPlace() {
 	version := strings.ToLower(h.t.word("proc/version"))
-	h.wsl = strings.Contains(version, "microsoft") || h.t.exists("dev/dxg")
+	mark := func(name string) bool {
+		there := h.t.exists(name)
+		if there == topo.Unknown {
+			h.unseen = append(h.unseen, "/"+name)
+		}
+		return there == topo.Yes
+	}
+	h.wsl = strings.Contains(version, "microsoft") || mark("dev/dxg")
 	switch {
-	case h.t.exists("run/.containerenv"):
+	case mark("run/.containerenv"):
 		h.inside = "Podman"
 	case h.env["KUBERNETES_SERVICE_HOST"] != "":
 		h.inside = "Kubernetes"
-	case h.t.exists(".dockerenv"):
+	case mark(".dockerenv"):
 		h.inside = "Docker"
 	default:
 		cgroup := h.t.word("proc/1/cgroup")
@@ -77,6 +86,14 @@ func checkPlace(h *host, f *Finding) {
 			f.see("/sys/class/dmi/id/product_name", "%s", name)
 		}
 		parts = append(parts, "a virtual machine ("+h.virtual+"): IOMMU and ACS of its host cannot be seen from here")
+	}
+	if len(h.unseen) > 0 && h.inside == "" {
+		for _, name := range h.unseen {
+			f.see(name, "cannot be looked at")
+		}
+		parts = append([]string{"whether this is a container or WSL cannot be told"}, parts...)
+		f.conclude(Unknown, strings.Join(parts, "; "), "run doctor as root, or run ls -l "+strings.Join(h.unseen, " "))
+		return
 	}
 	if len(parts) == 0 {
 		f.conclude(OK, "no container, virtual machine or WSL recognised")
@@ -188,10 +205,13 @@ func checkModule(h *host, f *Finding) {
 func checkNodes(h *host, f *Finding) {
 	if h.wsl {
 		node := "dev/dxg"
-		if h.t.exists(node) {
+		switch h.t.exists(node) {
+		case topo.Yes:
 			f.conclude(OK, "/dev/dxg is there")
-		} else {
+		case topo.No:
 			f.conclude(Fail, "/dev/dxg is missing", "update WSL and the Windows driver: wsl --update")
+		default:
+			f.conclude(Unknown, "/dev/dxg cannot be looked at", "run ls -l /dev/dxg")
 		}
 		return
 	}
@@ -213,7 +233,7 @@ func checkNodes(h *host, f *Finding) {
 		switch {
 		case err == nil:
 			file.Close() // nothing was written
-		case !h.t.exists("dev/" + node):
+		case h.t.exists("dev/"+node) == topo.No:
 			missing = append(missing, "/dev/"+node)
 		default:
 			refused = append(refused, "/dev/"+node)

@@ -9,10 +9,12 @@ import (
 
 // Report is what Run found.
 type Report struct {
-	Version  int       `json:"version"` // FormatVersion
-	Status   Status    `json:"status"`  // the worst finding's; what was skipped counts as ok
-	First    string    `json:"first,omitempty"`
-	Findings []Finding `json:"findings"` // in causal order
+	Version int    `json:"version"` // FormatVersion
+	Status  Status `json:"status"`  // the worst finding's; what was skipped counts as ok
+	First   string `json:"first,omitempty"`
+	// Interrupted: not all was looked at, so there is no verdict.
+	Interrupted bool      `json:"interrupted,omitempty"`
+	Findings    []Finding `json:"findings"` // in causal order
 }
 
 // Blocker is the finding to mend first: the first that failed, or else the first warning. It is nil when there is neither.
@@ -84,6 +86,10 @@ func (r *Report) Write(w io.Writer) error {
 }
 
 func (r *Report) headline(b *strings.Builder) {
+	if r.Interrupted {
+		b.WriteString("Interrupted: not all was looked at, so this is no verdict. Run doctor again.\n")
+		return
+	}
 	f := r.Blocker()
 	if f == nil {
 		b.WriteString("No blocker found.\n")

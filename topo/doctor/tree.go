@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/fenceline/fenceline/topo"
 )
 
 // maxRead bounds what is read of any file: /proc files have no size of their own.
@@ -103,18 +105,24 @@ func (t *tree) link(name string) (string, error) {
 	return t.root.Readlink(name)
 }
 
-// exists follows links. An error other than absence counts as there: it is found, though not readable.
-func (t *tree) exists(name string) bool {
+// exists follows links. It is Unknown where that may not be looked at, or a link leads out of the tree.
+func (t *tree) exists(name string) topo.Tri {
 	var err error
 	switch {
 	case t.err != nil:
-		return false
+		return topo.Unknown
 	case t.live:
 		_, err = os.Stat("/" + name)
 	default:
 		_, err = t.root.Stat(name)
 	}
-	return err == nil || !errors.Is(err, fs.ErrNotExist)
+	switch {
+	case err == nil:
+		return topo.Yes
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return topo.No
+	}
+	return topo.Unknown
 }
 
 // follow is the name at the end of a chain of links, as the running linker would come to it. A link that leads
