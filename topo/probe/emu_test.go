@@ -249,3 +249,39 @@ func TestForeignMachine(t *testing.T) {
 	_, err = Run(context.Background(), d, m, Options{Pairs: []Pair{{1, 0}}})
 	require.ErrorContains(t, err, "device 0 (GPU-none) is not among those of the driver: check CUDA_VISIBLE_DEVICES")
 }
+
+// peers keeps account of the peer access that is enabled.
+type peers struct {
+	gpu.Driver
+	on map[Pair]bool
+}
+
+func (p peers) EnablePeerAccess(dev, peer int) error {
+	p.on[Pair{dev, peer}] = true
+	return p.Driver.EnablePeerAccess(dev, peer)
+}
+
+func (p peers) DisablePeerAccess(dev, peer int) error {
+	delete(p.on, Pair{dev, peer})
+	return p.Driver.DisablePeerAccess(dev, peer)
+}
+
+// TestClosed: peer access is taken away again, whatever was probed last.
+func TestClosed(t *testing.T) {
+	for _, numbers := range []bool{false, true} {
+		d := peers{open(t, emu.Config{Machine: "nvlink", Devices: 2}), map[Pair]bool{}}
+		_, err := Run(context.Background(), d, nil, Options{Numbers: numbers, EmulatedNumbers: true})
+		require.NoError(t, err)
+		require.Empty(t, d.on, "left enabled")
+	}
+}
+
+// TestNeedFlags: a latency there and back needs flags both ways.
+func TestNeedFlags(t *testing.T) {
+	yes, no, none := topo.Measured{Flags: topo.Check{Answer: topo.Yes}}, topo.Measured{Flags: topo.Check{Answer: topo.No}}, topo.Measured{}
+	require.Empty(t, needFlags(&yes, &yes, topo.Pair{}, false))
+	require.Equal(t, "flags do not work", needFlags(&no, &yes, topo.Pair{}, false))
+	for _, back := range []topo.Measured{no, none} {
+		require.Equal(t, "flags in the opposite direction do not work, or were not checked", needFlags(&yes, &back, topo.Pair{}, false))
+	}
+}
