@@ -157,15 +157,16 @@ type selector struct {
 
 // choose picks the algorithm for all ranks.
 func (s *selector) choose(want Algorithm) (Algorithm, string, error) {
-	asked := "asked for"
+	asked, remedy := "asked for", "use auto, copy or host"
 	if want == Auto && s.knobs.Algorithm != Auto {
 		want, asked = s.knobs.Algorithm, "asked for by "+knobAlgo
+		remedy = knobAlgo + " asks for it: set it to auto, copy or host, or unset it"
 	}
 	noPull, open := s.obstacle()
 	switch want {
 	case OneshotPull:
 		if noPull != "" {
-			return 0, "", &PlanError{Algorithm: want, Reason: noPull, Remedy: "use auto, copy or host"}
+			return 0, "", &PlanError{Algorithm: want, Reason: noPull, Remedy: remedy}
 		}
 		return want, asked, nil
 	case Copy, Host:
@@ -384,15 +385,17 @@ func told(c topo.Check) string {
 	return s
 }
 
-// unstated is a pair of whose peer access no source says anything.
+// unstated is a pair of whose peer access no source says anything. The code U, unknown, is nothing.
 func unstated(p topo.Pair) bool {
-	return p.Access == topo.Unknown && p.Read == topo.Unknown && p.Write == topo.Unknown && p.ReadCode == "" && p.WriteCode == ""
+	return p.Access == topo.Unknown && p.Read == topo.Unknown && p.Write == topo.Unknown && silent(p.ReadCode) && silent(p.WriteCode)
 }
 
 // writesUnstated is a pair that can read, and of whose writes no source says anything: `nvidia-smi topo -p2p r` alone.
 func writesUnstated(p topo.Pair) bool {
-	return p.Access == topo.Unknown && p.Read == topo.Yes && p.Write == topo.Unknown && p.WriteCode == ""
+	return p.Access == topo.Unknown && p.Read == topo.Yes && p.Write == topo.Unknown && silent(p.WriteCode)
 }
+
+func silent(c topo.Code) bool { return c == "" || c == topo.CodeU }
 
 // claimsRead and claimsWrite join what the sources claim. `nvidia-smi topo -m` alone states no peer access; drivers
 // give it to every pair with an NVLink.

@@ -53,6 +53,8 @@ func TestSelect(t *testing.T) {
 	for p, link := range map[[2]int]string{{0, 1}: "PIX", {0, 2}: "SYS", {1, 2}: "SYS"} {
 		far.Pairs[p[0]][p[1]].Link, far.Pairs[p[1]][p[0]].Link = link, link
 	}
+	back := machine("X1", "1X")
+	back.Pairs[0][1].Link, back.Pairs[1][0].Link = "PIX", "SYS"
 	const (
 		unstated = ", for nothing states it; direct kernels are not risked on that, and the driver finds copies a way"
 		both     = ", and direct kernels need both directions"
@@ -93,7 +95,11 @@ func TestSelect(t *testing.T) {
 		"unknown, and one that is not": {SelectInput{Machine: machine("X?1", "?X0", "11X")}, Copy, "1→2: device 1 cannot read the memory of device 2" + both},
 		"writes by claim": {SelectInput{Machine: coded(topo.Pair{Read: topo.No, ReadCode: topo.CodeCNS, Write: topo.Yes, WriteCode: topo.CodeOK})}, Host,
 			"devices 0 and 1 cannot read each other's memory (CNS); writing is supported, but no algorithm here only writes" + through},
-		"nvlink":    {SelectInput{Machine: linked(machine("X?", "?X"), "NV4")}, OneshotPull, "all 2 devices reach each other directly, if their NVLinks mean what they usually do: nothing states their peer access"},
+		"nvlink": {SelectInput{Machine: linked(machine("X?", "?X"), "NV4")}, OneshotPull, "all 2 devices reach each other directly, if their NVLinks mean what they usually do: nothing states their peer access"},
+		"nvlink U": {SelectInput{Machine: linked(coded(topo.Pair{ReadCode: topo.CodeU, WriteCode: topo.CodeU}), "NV4")}, OneshotPull,
+			"all 2 devices reach each other directly, if their NVLinks mean what they usually do: nothing states their peer access"},
+		"reads, writes U": {SelectInput{Machine: coded(topo.Pair{Read: topo.Yes, ReadCode: topo.CodeOK, WriteCode: topo.CodeU})}, OneshotPull,
+			"all 2 devices reach each other directly, if they write as they read: only reading is stated"},
 		"nvlink no": {SelectInput{Machine: linked(machine("X0", "?X"), "NV4")}, Copy, "0→1: device 0 cannot read the memory of device 1" + both},
 		"disabled": {SelectInput{Machine: all, Knobs: Knobs{P2PDisable: true}}, Host,
 			"FENCELINE_P2P_DISABLE=1 turns direct access off" + through},
@@ -101,6 +107,8 @@ func TestSelect(t *testing.T) {
 		"level met":            {SelectInput{Machine: far, Devices: []int{0, 1}, Knobs: Knobs{P2PLevel: LevelPIX}}, OneshotPull, "all 2 devices reach each other directly"},
 		"level passed": {SelectInput{Machine: far, Knobs: Knobs{P2PLevel: LevelNODE}}, Host,
 			"the path between devices 0 and 2 is SYS, farther than FENCELINE_P2P_LEVEL=NODE allows" + through},
+		"level passed back": {SelectInput{Machine: back, Knobs: Knobs{P2PLevel: LevelPIX}}, Host,
+			"the path between devices 0 and 1 is SYS, farther than FENCELINE_P2P_LEVEL=PIX allows" + through},
 		"level SYS":     {SelectInput{Machine: far, Knobs: Knobs{P2PLevel: LevelSYS}}, OneshotPull, "all 3 devices reach each other directly"},
 		"level LOC":     {SelectInput{Machine: far, Knobs: Knobs{P2PLevel: LevelLOC}}, Host, "FENCELINE_P2P_LEVEL=LOC allows no direct access between devices" + through},
 		"level unknown": {SelectInput{Machine: all, Knobs: Knobs{P2PLevel: LevelPHB}}, Host, "the path between devices 0 and 1 is not known, and FENCELINE_P2P_LEVEL=PHB sets a limit" + through},
@@ -158,6 +166,8 @@ func TestSelectRefused(t *testing.T) {
 		"knob":       {func(in *SelectInput) { in.Knobs.Algorithm = 9 }, ErrUnknownName, `unknown algorithm "9": use one of auto, oneshot-pull, copy, host`},
 		"level":      {func(in *SelectInput) { in.Knobs.P2PLevel = 9 }, ErrUnknownName, `unknown P2P level "9": use one of LOC, NVL, PIX, PXB, PHB, NODE, SYS`},
 		"table":      {func(in *SelectInput) { in.Table = Table{{}} }, ErrInvalidArgument, "all-reduce: table: rule 0 prefers algorithm auto: use one of oneshot-pull, copy, host"},
+		"pull by knob": {func(in *SelectInput) { in.Machine, in.Knobs.Algorithm = machine("X0", "0X"), OneshotPull }, ErrNoPlan,
+			"algorithm oneshot-pull: 0→1: device 0 cannot read the memory of device 1: FENCELINE_ALGO asks for it: set it to auto, copy or host, or unset it"},
 		"pull probed": {func(in *SelectInput) {
 			in.Want, in.Measurement = OneshotPull, probed(2, topo.Measured{Read: hung}, nil)
 		}, ErrNoPlan, "algorithm oneshot-pull: 0→1: probing found that device 0 cannot read the memory of device 1 (timed out after 2s): use auto, copy or host"},
