@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 
 	"github.com/fenceline/fenceline/topo"
 	"github.com/fenceline/fenceline/topo/probe"
@@ -23,22 +21,18 @@ func (a *app) keep(rep *topoReport, measured *topo.Measurement) error {
 	now := topo.NewBaseline(key, rep.Machine, measured)
 	if o.check == "" {
 		rep.Saved = o.save
-		err := now.Save(o.save)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		if err := now.Save(o.save); err != nil {
 			return &usageError{Flag: "--save", Err: err}
 		}
-		return err
+		return nil
 	}
 	was, err := topo.ReadBaseline(o.check)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		return &usageError{Flag: "--check", Err: err}
-	}
 	if err != nil {
-		return err
+		return unreadable("--check", err)
 	}
 	found := was.Check(now, topo.Tolerance)
 	match := len(found) == 0
-	rep.Differences, rep.Match = append([]topo.Difference{}, found...), &match
+	rep.Differences, rep.Match, rep.NotCompared = append([]topo.Difference{}, found...), &match, was.NotCompared()
 	return nil
 }
 

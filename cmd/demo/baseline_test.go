@@ -36,7 +36,7 @@ func TestBaseline(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path, text[:len(text)/2], 0o600))
 	code, stdout, stderr = demo(t, "topo", "--machine", "pcie", "--check", path)
-	require.Equal(t, exitFault, code)
+	require.Equal(t, exitUsage, code)
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, topo.ErrTruncated.Error())
 }
@@ -75,6 +75,16 @@ func TestSettled(t *testing.T) {
 		{topo.Measured{Read: yes, Write: yes, Flags: open}, false},
 	} {
 		require.Equal(t, c.want, settled(c.m), "%+v", c.m)
+	}
+	checks := []topo.Check{yes, no, open, {}}
+	for _, r := range checks {
+		for _, w := range checks {
+			for _, f := range checks {
+				known := func(c topo.Check) bool { return c.Answer != topo.Unknown }
+				want := known(r) && known(w) && (known(f) || w == no)
+				require.Equal(t, want, settled(topo.Measured{Read: r, Write: w, Flags: f}), "%v %v %v", r, w, f)
+			}
+		}
 	}
 	m := &topo.Measurement{Pairs: [][]topo.Measured{{{}, {Read: open, Write: yes}}, {{}, {}}}}
 	require.Equal(t, []string{"0→1 is claimed, and read is not settled: child process died: signal: killed"}, faults(nil, m))
@@ -133,4 +143,29 @@ func TestRemembered(t *testing.T) {
 	_, err := remembered(ctx, topo.Cache{Dir: t.TempDir()}, key, []probe.Pair{there},
 		func(context.Context, []probe.Pair) (*topo.Measurement, error) { return nil, errors.New("no child") })
 	require.EqualError(t, err, "no child")
+
+	// Probing that broke off found something, which stands for nothing.
+	cache = topo.Cache{Dir: t.TempDir()}
+	found, err := remembered(ctx, cache, key, []probe.Pair{there}, func(ctx context.Context, pairs []probe.Pair) (*topo.Measurement, error) {
+		m, _ := measure(ctx, pairs)
+		return m, context.Canceled
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Nil(t, found)
+	_, err = cache.Load(key)
+	require.ErrorIs(t, err, topo.ErrNotCached)
+}
+
+// What the saved file does not know is named, for nothing is said of it.
+func TestBaselineNotCompared(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "b.json")
+	args := []string{"topo", "--from", "../../topo/testdata/dgx1-v100.txt"}
+	code, _, stderr := demo(t, append(args, "--save", path)...)
+	require.Equal(t, exitGood, code, stderr)
+	code, stdout, _ := demo(t, append(args, "--check", path)...)
+	require.Equal(t, exitGood, code)
+	require.Contains(t, stdout, "As the baseline has it.\nNot compared, for the baseline does not know it: probes; "+
+		"peer access of GPU0 to GPU1, GPU0 to GPU2, GPU0 to GPU3, GPU0 to GPU4 and 52 more\n")
+	_, stdout, _ = demo(t, append(args, "--check", path, "--json")...)
+	require.Contains(t, stdout, `"not_compared": [`)
 }

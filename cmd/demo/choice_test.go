@@ -109,3 +109,20 @@ func TestTimeoutKnob(t *testing.T) {
 		require.Equal(t, 7*time.Second, s.groupConfig(&runReport{}, 64).Timeout)
 	}
 }
+
+// A remedy names what was set: the variable, where no flag was given.
+func TestKnobRemedies(t *testing.T) {
+	t.Setenv("FENCELINE_TIMEOUT", "1ms")
+	code, _, stderr := demo(t, "run", "--machine", "nvlink", "--sizes", "1MB")
+	require.Equal(t, exitFault, code)
+	require.Contains(t, stderr, "FENCELINE_TIMEOUT")
+	require.NotContains(t, stderr, "--timeout")
+	require.Equal(t, "--timeout", (&settings{}).timeoutName())
+
+	t.Setenv("FENCELINE_TIMEOUT", "10s")
+	t.Setenv("FENCELINE_MAX_BYTES", "1G")
+	code, _, stderr = demo(t, "run", "--machine", "nvlink", "--sizes", "1KB")
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, stderr, "out of memory")
+	require.Contains(t, stderr, "FENCELINE_MAX_BYTES asks for staging of 1073741824 bytes on each rank: make it smaller, or unset it")
+}

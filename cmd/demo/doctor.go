@@ -60,7 +60,7 @@ func (a *app) doctor(c *cobra.Command) (err error) {
 	switch {
 	case err != nil:
 		return err
-	case c.Context().Err() != nil:
+	case rep.Interrupted:
 		return errInterrupted
 	case rep.Status == doctor.Fail:
 		return errReported
@@ -99,6 +99,9 @@ func openForDoctor(o *doctor.Options, s settings, given func(string) bool) (*lau
 // examine probes the pairs whose claims are to be doubted. If that fails the rest is still worth saying.
 func (a *app) examine(ctx context.Context, o *doctor.Options, s settings) {
 	found, err := s.check(ctx, o.Machine, everyDevice(o.Machine), false, true)
+	if err != nil && ctx.Err() != nil {
+		return // the report says that it was interrupted
+	}
 	if err != nil {
 		fmt.Fprintln(a.stderr, "demo: peer access could not be probed:", err)
 		return

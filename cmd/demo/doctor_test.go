@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -96,5 +99,19 @@ func TestDoctorUsage(t *testing.T) {
 		require.Equal(t, exitUsage, code, stderr)
 		require.Empty(t, stdout)
 		require.Contains(t, stderr, c.want)
+	}
+}
+
+// A doctor who was interrupted has no verdict.
+func TestDoctorInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, args := range [][]string{{"--machine", "lying"}, {"--sysroot", t.TempDir()}} {
+		var out, diag bytes.Buffer
+		code := execute(ctx, append([]string{"doctor"}, args...), &out, &diag)
+		require.Equal(t, exitInterrupted, code)
+		require.Equal(t, "demo: interrupted; everything was closed\n", diag.String())
+		require.True(t, strings.HasPrefix(out.String(), "Interrupted: not all was looked at, so this is no verdict."), out.String())
+		require.NotContains(t, out.String(), "locker")
 	}
 }

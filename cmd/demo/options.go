@@ -55,7 +55,8 @@ type settings struct {
 	algorithm        allreduce.Algorithm
 	seed             uint64
 	timeout          time.Duration
-	absent           int // -1: nobody
+	timeoutKnob      bool // FENCELINE_TIMEOUT gave it
+	absent           int  // -1: nobody
 	probing          string
 	knobs            allreduce.Knobs
 }
@@ -116,6 +117,7 @@ func (o *options) checkRun(given func(string) bool) (settings, error) {
 	}
 	if t := s.knobs.Timeout; t != 0 && !given("timeout") {
 		s.timeout = t + min(t/3, time.Second) // of which groupConfig gives the group t
+		s.timeoutKnob = true
 	}
 	if s.algorithm, err = allreduce.ParseAlgorithm(o.algo); err != nil {
 		return s, &usageError{Flag: "--algo", Err: err}
@@ -128,6 +130,14 @@ func (o *options) checkRun(given func(string) bool) (settings, error) {
 	}
 	_, err = s.rows() // a size that fits no whole number of elements is seen here
 	return s, err
+}
+
+// timeoutName is what to change to wait longer.
+func (s *settings) timeoutName() string {
+	if s.timeoutKnob {
+		return "FENCELINE_TIMEOUT"
+	}
+	return "--timeout"
 }
 
 func parseDTypes(names []string) ([]allreduce.DType, error) {

@@ -53,7 +53,7 @@ func (a *app) run(c *cobra.Command) (err error) {
 
 // examine probes what the ranks would rely on, so that the group goes by what was seen.
 func (r *runner) examine(ctx context.Context) (err error) {
-	if r.set.probing == probeNever || r.set.algorithm == allreduce.Host || r.set.knobs.P2PDisable {
+	if r.set.probing == probeNever || noPeers(r.set.algorithm, r.set.knobs) {
 		return nil
 	}
 	r.rep.Measurement, err = r.set.check(ctx, r.rep.machine, r.rep.World.Devices, r.set.probing == probeAlways, r.set.probing == probeAuto)
@@ -64,6 +64,15 @@ func (r *runner) examine(ctx context.Context) (err error) {
 		return fmt.Errorf("probe peer access: %w: see demo doctor, or use --probe never", err)
 	}
 	return nil
+}
+
+// noPeers is whether nothing will go over peer access, whatever probing would find. Copies do where it works, and must
+// not where it lies.
+func noPeers(want allreduce.Algorithm, k allreduce.Knobs) bool {
+	if want == allreduce.Auto {
+		want = k.Algorithm
+	}
+	return want == allreduce.Host || k.P2PDisable || k.P2PLevel == allreduce.LevelLOC
 }
 
 // prepare describes the machine and places the ranks on it. What it refuses is refused before anything is
@@ -148,6 +157,10 @@ func (r *runner) group() (*allreduce.Group, error) {
 	switch {
 	case errors.Is(err, allreduce.ErrNoPlan) && r.set.algorithm != allreduce.Auto:
 		return nil, &usageError{Flag: "--algo", Err: err}
+	case errors.Is(err, allreduce.ErrNoPlan) && r.set.knobs.Algorithm != allreduce.Auto: // which the error names
+		return nil, &usageError{Err: err}
+	case errors.Is(err, launcher.ErrOutOfMemory) && r.set.knobs.MaxBytes != 0:
+		return nil, &usageError{Err: fmt.Errorf("%w: FENCELINE_MAX_BYTES asks for staging of %d bytes on each rank: make it smaller, or unset it", err, r.set.knobs.MaxBytes)}
 	case errors.Is(err, allreduce.ErrInvalidArgument), errors.Is(err, allreduce.ErrUnknownName), errors.Is(err, allreduce.ErrNoPlan):
 		return nil, &usageError{Flag: "configuration", Err: err}
 	}
@@ -203,7 +216,7 @@ func (r *runner) one(ctx context.Context, g *allreduce.Group, i int, w row) (err
 	fail := func(err error) error {
 		var late *launcher.TimeoutError
 		if errors.As(err, &late) && ctx.Err() == nil {
-			err = fmt.Errorf("%w: raise --timeout, or use smaller sizes", err)
+			err = fmt.Errorf("%w: raise %s, or use smaller sizes", err, r.set.timeoutName())
 		}
 		return fmt.Errorf("%d elements of %v by %v: %w", w.count, w.dtype, plan.Algorithm, err)
 	}

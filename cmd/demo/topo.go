@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -36,11 +35,12 @@ type topoReport struct {
 	Version     int               `json:"version"`
 	Machine     *topo.Machine     `json:"machine"`
 	Plan        *planReport       `json:"plan,omitempty"`
-	P2P         []string          `json:"-"`                     // capabilities to print; the machine has them all
-	Drawn       string            `json:"drawn,omitempty"`       // the file of --svg
-	Saved       string            `json:"saved,omitempty"`       // the file of --save
-	Match       *bool             `json:"match,omitempty"`       // with --check: all is as saved
-	Differences []topo.Difference `json:"differences,omitempty"` // with --check
+	P2P         []string          `json:"-"`                      // capabilities to print; the machine has them all
+	Drawn       string            `json:"drawn,omitempty"`        // the file of --svg
+	Saved       string            `json:"saved,omitempty"`        // the file of --save
+	Match       *bool             `json:"match,omitempty"`        // with --check: all is as saved
+	Differences []topo.Difference `json:"differences,omitempty"`  // with --check
+	NotCompared []string          `json:"not_compared,omitempty"` // with --check: what the saved file does not know
 }
 
 // planReport is what a group would do.
@@ -188,11 +188,7 @@ func (a *app) draw(rep *topoReport, measured *topo.Measurement) error {
 	if path == "" {
 		return nil
 	}
-	var b bytes.Buffer
-	if err := rep.Machine.WriteSVG(&b, measured); err != nil {
-		return err
-	}
-	if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
+	if err := rep.Machine.SaveSVG(path, measured); err != nil {
 		return &usageError{Flag: "--svg", Err: err}
 	}
 	rep.Drawn = path
@@ -238,7 +234,7 @@ func (a *app) topoHere(ctx context.Context, rep *topoReport, given func(string) 
 		return nil
 	}
 	rep.Plan = plan
-	if err = rep.Plan.choose(rep.Machine, a.opt.topo.ranks); err != nil || plan.Knobs.P2PDisable {
+	if err = rep.Plan.choose(rep.Machine, a.opt.topo.ranks); err != nil || noPeers(allreduce.Auto, plan.Knobs) || plan.Knobs.Algorithm == allreduce.Copy {
 		return err
 	}
 	if rep.Plan.Measurement, err = s.check(ctx, rep.Machine, rep.Plan.Devices, false, true); err != nil {
@@ -260,6 +256,8 @@ func (p *planReport) choose(m *topo.Machine, devices []int) error {
 	switch {
 	case errors.As(err, &wrong) && wrong.Arg == "devices":
 		return &usageError{Flag: "--ranks", Value: joinInts(devices), Err: err}
+	case errors.Is(err, allreduce.ErrNoPlan): // FENCELINE_ALGO, which the error names
+		return &usageError{Err: err}
 	case err != nil:
 		return err
 	}
@@ -281,6 +279,9 @@ func (r *topoReport) print(w io.Writer) error {
 	if r.Match != nil {
 		if err := topo.WriteDifferences(w, r.Differences); err != nil {
 			return err
+		}
+		if len(r.NotCompared) > 0 {
+			fmt.Fprintf(w, "Not compared, for the baseline does not know it: %s\n", strings.Join(r.NotCompared, "; "))
 		}
 		fmt.Fprintln(w)
 	}
@@ -319,10 +320,28 @@ func (r *topoReport) print(w io.Writer) error {
 // readMachineFile reads a machine from a file.
 func readMachineFile(path string) (*topo.Machine, error) {
 	m, err := topo.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		return nil, &usageError{Flag: "--from", Err: err}
+	if err != nil {
+		return nil, unreadable("--from", err)
 	}
-	return m, err
+	return m, nil
+}
+
+// unreadable is a flag whose file cannot be read, or holds something else.
+func unreadable(flag string, err error) error {
+	remedy := ""
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		remedy = "name a file that is there"
+	case errors.Is(err, fs.ErrPermission):
+		remedy = "name a file that may be read"
+	case errors.Is(err, topo.ErrText), errors.Is(err, topo.ErrFormat): // which end with theirs
+	default:
+		remedy = "name another file"
+	}
+	if remedy != "" {
+		err = fmt.Errorf("%w: %s", err, remedy)
+	}
+	return &usageError{Flag: flag, Err: err}
 }
 
 // readKnobs reads the operator's knobs from the environment.

@@ -63,7 +63,7 @@ func TestTopoFrom(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(path, rep.Machine[:len(rep.Machine)/2], 0o600))
 	code, stdout, stderr = demo(t, "topo", "--from", path)
-	require.Equal(t, exitFault, code)
+	require.Equal(t, exitUsage, code)
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, path)
 	require.Contains(t, stderr, topo.ErrFormat.Error())
@@ -93,7 +93,7 @@ func TestTopoOwnFiles(t *testing.T) {
 		require.Equal(t, exitGood, code, stderr)
 	}
 	code, _, stderr = demo(t, "topo", "--from", write("d.json", "devices", "--backend", "emu", "--json"))
-	require.Equal(t, exitFault, code)
+	require.Equal(t, exitUsage, code)
 	require.Contains(t, stderr, `this is JSON with the fields "backend", "devices", "p2p", "version": want a machine, a file of demo topo --save`)
 	code, _, stderr = demo(t, "topo", "--from", dir)
 	require.Equal(t, exitUsage, code)
@@ -213,4 +213,87 @@ func TestTopoSVG(t *testing.T) {
 	code, _, stderr := demo(t, "topo", "--svg", filepath.Join(path, "inside"), "--backend", "emu")
 	require.Equal(t, exitUsage, code)
 	require.Contains(t, stderr, "--svg")
+}
+
+// What topo prints is read again, and means the same.
+func TestTopoOwnText(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "own.txt")
+	for _, args := range []string{
+		"--from ../../topo/testdata/hgx-h100-nv18-nics.txt --p2p r,w", "--from ../../topo/testdata/two-5090-p2p-off.txt", "--machine one-way --p2p r,w,a",
+	} {
+		_, want, stderr := demo(t, append([]string{"topo"}, strings.Fields(args)...)...)
+		require.Empty(t, stderr)
+		require.NoError(t, os.WriteFile(path, []byte(want), 0o600))
+		code, _, stderr := demo(t, "topo", "--from", path)
+		require.Equal(t, exitGood, code, stderr)
+		plan := append([]string{"topo", "--plan"}, strings.Fields(args)...)
+		_, before, _ := demo(t, plan...)
+		_, after, _ := demo(t, "topo", "--plan", "--from", path)
+		require.Equal(t, before[strings.Index(before, "Plan for"):], strings.ReplaceAll(after[strings.Index(after, "Plan for"):], " (NS)", ""), args)
+	}
+}
+
+// An algorithm that cannot be had is refused in the same way by a plan and by a run, with the variable that asked for it.
+func TestTopoNoPlan(t *testing.T) {
+	t.Setenv("FENCELINE_ALGO", "oneshot-pull")
+	for _, args := range []string{"topo --plan", "run --sizes 5"} {
+		code, stdout, stderr := demo(t, append(strings.Fields(args), "--machine", "no-p2p")...)
+		require.Equal(t, exitUsage, code)
+		require.Empty(t, stdout)
+		require.Contains(t, stderr, "FENCELINE_ALGO asks for it: set it to auto, copy or host, or unset it")
+	}
+}
+
+// What uses no peer access has none probed.
+func TestNoPeers(t *testing.T) {
+	for _, knob := range []string{"FENCELINE_ALGO=host", "FENCELINE_P2P_LEVEL=LOC", "FENCELINE_P2P_DISABLE=1"} {
+		t.Run(knob, func(t *testing.T) {
+			name, value, _ := strings.Cut(knob, "=")
+			t.Setenv(name, value)
+			code, r := jsonRun(t, "--machine", "lying", "--sizes", "5", "--dtype", "f32", "--iters", "1")
+			require.Equal(t, exitGood, code, r.Error)
+			require.Nil(t, r.Measurement)
+			_, stdout, _ := demo(t, "topo", "--machine", "lying", "--plan", "--json")
+			require.NotContains(t, stdout, `"measurement"`)
+		})
+	}
+	t.Setenv("FENCELINE_ALGO", "copy")
+	_, stdout, _ := demo(t, "topo", "--machine", "lying", "--plan", "--json")
+	require.NotContains(t, stdout, `"measurement"`)
+	code, r := jsonRun(t, "--machine", "lying", "--sizes", "5", "--dtype", "f32", "--iters", "1")
+	require.Equal(t, exitGood, code, r.Error)
+	require.NotNil(t, r.Measurement, "copies must keep off a path that lies")
+	require.False(t, noPeers(allreduce.OneshotPull, allreduce.Knobs{Algorithm: allreduce.Host}), "a flag wins over the knob")
+}
+
+// Whatever is wrong with a file that a flag names is wrong usage of that flag, and the remedy is said.
+func TestTopoFiles(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	long := write("long", strings.Repeat("x", 9<<20))
+	missing := filepath.Join(dir, "no", "file")
+	for _, c := range []struct{ flag, path, want string }{
+		{"--save", missing, "make its folder first"},
+		{"--svg", missing, "make its folder first"},
+		{"--from", missing, "name a file that is there"},
+		{"--check", missing, "name a file that is there"},
+		{"--from", long, "longer than 8 MiB"},
+		{"--check", long, "longer than 8 MiB"},
+		{"--from", write("syntax", `{"version" 1}`), "save it again, or name another file"},
+		{"--check", write("syntax", `{"version" 1}`), "save it again, or name another file"},
+		{"--check", write("foreign", `{"version": 1}`), "name a file that was saved as a baseline"},
+		{"--from", write("text", "hello\n"), "want the output of"},
+	} {
+		code, stdout, stderr := demo(t, "topo", c.flag, c.path)
+		require.Equal(t, exitUsage, code, stderr)
+		require.Empty(t, stdout)
+		require.True(t, strings.HasPrefix(stderr, "demo: "+c.flag+": "), stderr)
+		require.Contains(t, stderr, c.path)
+		require.Contains(t, stderr, c.want)
+		require.NotContains(t, stderr, "/.file.", "the name that the file has for a moment")
+	}
 }
