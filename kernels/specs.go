@@ -13,11 +13,10 @@ var specFiles embed.FS
 // Case is a kernel in a situation that package flags/check looks into: a spec with values of its params. To have another
 // checked, add a line to cases.
 type Case struct {
-	Spec       string // file in specs, without .spec
-	Source     string // kernel source
-	SM         int    // which build
-	Set        string // values of the spec's params: "dtype=bf16 count=37"
-	Exhaustive bool   // small enough to try every execution
+	Spec   string // file in specs, without .spec
+	Source string // kernel source
+	SM     int    // which build
+	Set    string // values of the spec's params: "dtype=bf16 count=37"
 }
 
 // Name says which case it is.
@@ -58,8 +57,7 @@ func Cases() []Case {
 	for _, group := range cases {
 		for _, set := range group.sets {
 			for _, sm := range group.sms {
-				text, exhaustive := strings.CutSuffix(set, " exhaustive")
-				list = append(list, Case{group.spec, group.source, sm, text, exhaustive})
+				list = append(list, Case{group.spec, group.source, sm, set})
 			}
 		}
 	}
@@ -77,7 +75,7 @@ func GateCases() []Case {
 			}
 			for _, dtype := range []string{"f32", "f16", "bf16"} {
 				for _, world := range []int{2, 3, 4, 8} {
-					list = append(list, Case{g.spec, "oneshot_pull", sm, fmt.Sprintf("world=%d dtype=%s %s", world, dtype, g.set), false})
+					list = append(list, Case{g.spec, "oneshot_pull", sm, fmt.Sprintf("world=%d dtype=%s %s", world, dtype, g.set)})
 				}
 			}
 		}

@@ -55,8 +55,8 @@ not a GPU would show them. Without flags it checks the kernels of this program. 
 	f.BoolVar(&o.faults, "faults", false, "show that classic faults are found")
 	f.BoolVar(&o.gate, "gate", false, "weaken every instruction that orders anything, one at a time: each must be found, or known to be redundant")
 	f.StringVar(&o.only, "only", "", "of the shipped cases, those whose name holds this")
-	f.BoolVar(&o.exhaustive, "exhaustive", false, "try every execution, each class of equivalent ones once, up to --executions")
-	f.Uint64Var(&o.executions, "executions", 0, "executions of each case, at most (default 300 at random; 1000000 when exhaustive)")
+	f.BoolVar(&o.exhaustive, "exhaustive", false, "no random executions: only all there are, each class of equivalent ones once")
+	f.Uint64Var(&o.executions, "executions", 0, "executions of each case, at most: so many at random, and so many of all there are (default 300 and 300; with --exhaustive alone 1000000)")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the random choices")
 	f.StringVar(&o.replay, "replay", "", "run one execution again: the token of a finding")
 	f.SortFlags = false
@@ -147,12 +147,13 @@ func (c *checker) strategies() []check.Options {
 	case o.Executions == 0:
 		o.Executions = 300
 	}
-	pct := o
+	pct, all := o, o
+	all.Strategy = check.Exhaustive
 	pct.Strategy, pct.Executions = check.PCT, o.Executions/2
 	if o.Executions -= pct.Executions; pct.Executions == 0 {
-		return []check.Options{o}
+		return []check.Options{o, all}
 	}
-	return []check.Options{o, pct}
+	return []check.Options{o, pct, all}
 }
 
 // parseSet reads --set.
