@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"strconv"
@@ -184,7 +185,40 @@ func (g *gate) run(ctx context.Context, progress func(int)) ([]Judged, error) {
 		progress(int(done.Add(1)))
 		return nil
 	})
-	return slices.DeleteFunc(all, func(j Judged) bool { return j.Fate == "" }), err
+	all = slices.DeleteFunc(all, func(j Judged) bool { return j.Fate == "" })
+	if err != nil {
+		return all, err
+	}
+	params, err := g.params()
+	return append(all, params...), err
+}
+
+// weakParams are params of specs that stand for something to rely on, and the value that takes it away.
+var weakParams = map[string]string{"halves": "1"}
+
+// params judges the weak values of the cases' params as mutants of the host's part, the same for all cases.
+func (g *gate) params() ([]Judged, error) {
+	var all []Judged
+	for _, name := range slices.Sorted(maps.Keys(weakParams)) {
+		cases := []GateCase{}
+		for _, c := range g.cases {
+			if slices.ContainsFunc(c.Spec.Params, func(p SpecParam) bool { return p.Name == name }) {
+				c.Set = maps.Clone(c.Set)
+				c.Set[name] = weakParams[name]
+				cases = append(cases, c)
+			}
+		}
+		if len(cases) == 0 {
+			continue
+		}
+		j := Judged{Kernel: g.entry, Mutant: Mutant{File: g.file, Text: "the spec's " + name, What: weakParams[name], PTX: g.text}}
+		if err := g.judge(&j, cases, false); err != nil {
+			return all, err
+		}
+		j.PTX = nil
+		all = append(all, j)
+	}
+	return all, nil
 }
 
 // inParallel does n things on all processors, until one fails or ctx ends.
