@@ -93,6 +93,8 @@ var gateSets = []struct{ spec, set string }{
 	{"oneshot_pull", "count=9 calls=3 first=0xfffff grids=1 inplace=2"},
 	{"oneshot_pull_replay", "count=9 calls=3 inplace=1"},
 	{"oneshot_pull_replay", "count=321 calls=2 block=64 inplace=1"},
+	{"oneshot_pull_replay", "count=321 calls=3 first=0xfffff grids=1 stale=1 inplace=1"},
+	{"oneshot_pull_replay", "count=321 calls=3 first=0xfffff grids=1 stale=1 inplace=2"},
 	{"oneshot_pull", "count=9 calls=3 start=dependent"},
 	{"oneshot_pull", "count=9 calls=3 start=dependent inplace=1"},
 }
@@ -141,6 +143,7 @@ var cases = []struct {
 	{"oneshot_pull_replay", "oneshot_pull", []int{70, 90}, []string{
 		"count=7 calls=3",
 		"count=7 calls=3 first=0xfffffffe",
+		"count=321 calls=3 first=0xfffff grids=1 stale=1 inplace=2",
 		"count=7 calls=3 replace=1",
 		"dtype=bf16 count=37 calls=2 grid=2",
 		"count=1 calls=2 inplace=1",

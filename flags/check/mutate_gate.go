@@ -178,7 +178,7 @@ func (g *gate) run(ctx context.Context, progress func(int)) ([]Judged, error) {
 		} else if err := g.judge(j, cases, r != nil); err != nil {
 			return err
 		}
-		if j.Fate != Caught && r != nil {
+		if j.Fate == NotCaught && r != nil {
 			j.Fate, j.Reason = Harmless, r.Reason
 		}
 		j.PTX = nil
@@ -305,7 +305,44 @@ func (g *gate) coverage(ctx context.Context) (map[int][]GateCase, error) {
 			covering[line] = append(covering[line], g.cases[i])
 		}
 	}
-	return covering, err
+	if err != nil {
+		return nil, err
+	}
+	return covering, g.coverAddresses(ctx, covering)
+}
+
+// coverAddresses adds the lines of address arithmetic, which is no instruction that a search notices: a case executes it
+// if a trap in its place stops it.
+func (g *gate) coverAddresses(ctx context.Context, covering map[int][]GateCase) error {
+	list := slices.DeleteFunc(scan(g.text, g.entry), func(n instruction) bool {
+		return n.mods[0] != "add" && n.mods[0] != "or" || len(n.fold()) == 0
+	})
+	found := make([][]GateCase, len(list))
+	err := inParallel(ctx, len(list), func(i int) error {
+		n := &list[i]
+		module, err := ptx.Parse(g.file, replace(g.text, n, n.guard+"trap;"))
+		if err != nil {
+			return fmt.Errorf("%s:%d: trap in place of `%v`: %w", g.file, n.line, n, err)
+		}
+		for _, c := range g.cases {
+			p, err := c.Spec.Program(module, c.Set)
+			if err != nil {
+				return err
+			}
+			r, err := Check(p, Options{Executions: 3, Seed: g.o.Seed, NoFix: true})
+			if err != nil {
+				return err
+			}
+			if slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Kind == Faulted }) {
+				found[i] = append(found[i], c)
+			}
+		}
+		return nil
+	})
+	for i := range list {
+		covering[list[i].line] = append(covering[list[i].line], found[i]...)
+	}
+	return err
 }
 
 func (g *gate) redundant(j *Judged) *Redundancy {
