@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/fenceline/fenceline/internal/ptx"
 )
 
 // Check runs executions of p and reports what is wrong in any. The error is for a program that makes no sense and for a
@@ -20,6 +22,10 @@ func Check(p *Program, o Options) (*Result, error) {
 		if o.Strategy == Exhaustive {
 			s.o.Executions = 1_000_000
 		}
+	}
+	if o.Cover {
+		x.covered = map[*ptx.Inst]bool{}
+		s.r.Executed = x.covered
 	}
 	s.o.Findings = max(o.Findings, 1)
 	switch {

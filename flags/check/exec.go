@@ -159,6 +159,7 @@ type exec struct {
 	locs   []*location
 	spots  []int32
 
+	covered map[*ptx.Inst]bool // nil: not asked for
 	over    bool
 	pruned  bool
 	raced   bool

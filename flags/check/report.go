@@ -3,6 +3,8 @@ package check
 import (
 	"fmt"
 	"strings"
+
+	"github.com/fenceline/fenceline/internal/ptx"
 )
 
 // Kind is what is wrong.
@@ -103,11 +105,12 @@ func (f *Finding) String() string {
 type Result struct {
 	Findings   []Finding
 	Executions uint64
-	Operations uint64            // memory operations that were checked
-	Exhaustive bool              // every execution of this program was covered, up to equivalence
-	Why        string            // why not, when not
-	Evictions  uint64            // writes forgotten because a location's history was full
-	Outcomes   map[string]uint64 // executions by what Program.Observe saw: "1 0"
+	Operations uint64             // memory operations that were checked
+	Exhaustive bool               // every execution of this program was covered, up to equivalence
+	Why        string             // why not, when not
+	Evictions  uint64             // writes forgotten because a location's history was full
+	Outcomes   map[string]uint64  // executions by what Program.Observe saw: "1 0"
+	Executed   map[*ptx.Inst]bool // with Options.Cover: the memory and synchronisation instructions that some thread executed
 }
 
 // Strategy is how executions are chosen.
@@ -129,5 +132,6 @@ type Options struct {
 	Findings   int    // stop after so many different ones; 0: one
 	Replay     string // run this token's execution alone
 	Progress   func(executions uint64)
+	Cover      bool // fill in Result.Executed
 	NoFix      bool // look neither for Finding.Fix nor for a shorter history
 }

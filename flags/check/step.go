@@ -23,6 +23,9 @@ func (x *exec) advance(t *thread) {
 			return
 		}
 		t.event = *ev
+		if x.covered != nil {
+			x.covered[ev.Inst] = true
+		}
 		if x.local(t) {
 			continue
 		}
