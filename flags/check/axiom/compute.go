@@ -22,6 +22,9 @@ func compute(in *litmus.Instr, f *frame) (value, deps uint64) {
 		v[i], d = f.arg(s)
 		deps |= d
 	}
+	if pointless(in) {
+		deps = 0
+	}
 	switch in.Op {
 	case litmus.Setp:
 		return b2u(compare(in, v[0], v[1])), deps
@@ -32,6 +35,28 @@ func compute(in *litmus.Instr, f *frame) (value, deps uint64) {
 		return v[1], deps
 	}
 	return binary(in, v[0], v[1]) & mask(in.Size), deps
+}
+
+// pointless is whether the result is the same whatever is put in. Assemblers see that, and hardware then does what a
+// dependency would forbid, so it is none.
+func pointless(in *litmus.Instr) bool {
+	if in.Op != litmus.Alu || len(in.Src) < 2 {
+		return false
+	}
+	x, y := in.Src[0], in.Src[1]
+	switch in.Fn {
+	case "xor", "sub":
+		return x.Reg != "" && x.Reg == y.Reg
+	case "and", "mul":
+		return x.Reg == "" && x.Value == 0 || y.Reg == "" && y.Value == 0
+	}
+	return false
+}
+
+// keeps is whether a guarded instruction would leave its destination as it is: then nothing depends on the guard.
+func (f *frame) keeps(in *litmus.Instr) bool {
+	return in.Op == litmus.Alu && in.Fn == "mov" && in.Src[0].Reg == "" && f.deps[in.Dst[0]] == 0 &&
+		f.regs[in.Dst[0]] == in.Src[0].Value&mask(in.Size)
 }
 
 func b2u(b bool) uint64 {

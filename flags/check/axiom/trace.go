@@ -141,6 +141,9 @@ func (r *runner) one() (trace, error) {
 		guard := uint64(0)
 		if in.Guard != "" {
 			guard = f.deps[in.Guard]
+			if f.keeps(in) {
+				continue
+			}
 			if (f.regs[in.Guard] != 0) == in.GuardNot {
 				// What would have been written still depends on the guard.
 				for _, d := range in.Dst {
