@@ -159,6 +159,8 @@ type exec struct {
 	locs   []*location
 	spots  []int32
 
+	fast    bool // clocks leap
+	clock   uint64
 	covered map[*ptx.Inst]bool // nil: not asked for
 	over    bool
 	pruned  bool
@@ -210,7 +212,7 @@ func newExec(p *Program, o *Options) (*exec, error) {
 		if k.Device == Host {
 			continue
 		}
-		l := &ptx.Launch{Kernel: k.Kernel, Grid: k.Grid, Block: k.Block, Shared: k.Shared, Clock: func() uint64 { return 0 }}
+		l := &ptx.Launch{Kernel: k.Kernel, Grid: k.Grid, Block: k.Block, Shared: k.Shared, Clock: x.now}
 		if k.Params != nil {
 			l.Params = k.Params(address)
 		}
@@ -266,6 +268,7 @@ func (x *exec) reset() {
 	}
 	x.usedLocs, x.used, x.latest, x.recent = 0, 0, nil, nil
 	x.over, x.pruned, x.raced, x.started = false, false, false, false
+	x.fast, x.clock = false, 0
 	x.steps, x.writes = 0, 0
 }
 
@@ -300,6 +303,9 @@ func (x *exec) run() {
 			continue
 		}
 		t := x.choose.thread(x)
+		if t == nil && x.p.GiveUp && x.hurry() {
+			continue
+		}
 		if t == nil {
 			if !x.allEnded() {
 				x.stuck()
@@ -319,6 +325,26 @@ func (x *exec) allEnded() bool {
 		}
 	}
 	return true
+}
+
+// hurry has those that poll in vain take what there is, round after round, until they give up. False: nobody does.
+func (x *exec) hurry() bool {
+	any := false
+	for _, i := range x.ready {
+		if t := x.threads[i]; t.state == waitsValue && !t.hurried {
+			t.state, t.hurried, any = ready, true, true
+		}
+	}
+	x.fast = x.fast || any
+	return any
+}
+
+// now is the clock that kernels read: it stands still, and leaps when they are to give up.
+func (x *exec) now() uint64 {
+	if x.fast {
+		x.clock += 1 << 40
+	}
+	return x.clock
 }
 
 // finalStep has the host look at the end.

@@ -17,6 +17,9 @@ type Program struct {
 	// Racy lets execution go on after a race, with every value that the model then allows: for litmus tests, whose
 	// outcomes are the point. Otherwise a race is a finding and ends the execution.
 	Racy bool
+	// GiveUp has those that poll in vain go on polling until they give up by themselves, where otherwise an execution in
+	// which nobody can go on is a deadlock: for what happens when a peer never comes. Clocks then run fast.
+	GiveUp bool
 	// Observe lists what a litmus test looks at in the end. The values, in this order, are the execution's outcome.
 	Observe []Observed
 	// Final judges the memory at the end, as the host sees it after waiting for every stream. nil: nothing to judge.

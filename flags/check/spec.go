@@ -26,6 +26,7 @@ import (
 //	expect NAME [at EXPR] [count EXPR] TYPE sum NAME [at EXPR] [RANKS]
 //	expect NAME [at EXPR] [count EXPR] TYPE = EXPR [RANKS]
 //	expect NAME unchanged [RANKS]
+//	giveup                           those that poll in vain poll on until they give up; otherwise that is a deadlock
 //
 // A buffer exists once for each rank (with on: for that rank alone), and with "each call" once for each launch, so that
 // calls have inputs and outputs of their own. Kernels that leave it are a fault; guard adds bytes behind it that
@@ -87,6 +88,7 @@ type specBody struct {
 	lets    map[string]specLet
 	world   int
 	devices int
+	giveUp  bool
 	buffers []*specBuffer
 	inits   []*specWord
 	args    []*specArg

@@ -49,7 +49,7 @@ func (s *Spec) Program(m *ptx.Module, set map[string]string) (p *Program, err er
 		return nil, err
 	}
 	defer catchSpec(&err)
-	b := &specBuild{specBody: body, module: m, p: &Program{Name: s.title(set), Devices: body.devices}, place: map[specPlace]int{},
+	b := &specBuild{specBody: body, module: m, p: &Program{Name: s.title(set), Devices: body.devices, GiveUp: body.giveUp}, place: map[specPlace]int{},
 		calls: make([]int64, body.world), writes: map[specPlace]int64{}, last: map[int]int{}, synced: map[int]bool{}}
 	flat := b.flatten(body.steps, nil)
 	b.count(flat)

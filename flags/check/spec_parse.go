@@ -21,7 +21,7 @@ var statements = map[string]func(*specReader, *specLine){
 	"world": (*specReader).world, "devices": (*specReader).devices, "param": (*specReader).param, "let": (*specReader).let,
 	"buffer": (*specReader).buffer, "word": (*specReader).word, "arg": (*specReader).arg, "launch": (*specReader).launchStep,
 	"write": (*specReader).write, "sync": (*specReader).sync, "repeat": (*specReader).repeat, "end": (*specReader).end,
-	"expect": (*specReader).expect,
+	"expect": (*specReader).expect, "giveup": (*specReader).giveUp,
 }
 
 // specReader reads a spec with given values of its params.
@@ -175,6 +175,8 @@ func (r *specReader) devices(l *specLine) {
 	}
 	r.body.devices = int(v)
 }
+
+func (r *specReader) giveUp(*specLine) { r.body.giveUp = true }
 
 func (r *specReader) param(l *specLine) {
 	_, name := r.name(l)

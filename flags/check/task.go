@@ -131,7 +131,7 @@ func (t *thread) begin(x *exec, c clocks) {
 	t.state, t.held, t.forced, t.waiting = ready, false, nil, noTarget
 	t.writes, t.scs, t.tokens, t.choice = 0, 0, 0, -1
 	t.spins = nil
-	t.dependents = false
+	t.dependents, t.hurried = false, false
 }
 
 // finish ends task i.

@@ -44,6 +44,7 @@ type thread struct {
 	choice     int32 // where the operation at hand was decided, -1 if nowhere
 	scs        int32 // fence.sc
 	tokens     uint64
+	hurried    bool // it no longer waits for values that let it leave a loop
 	dependents bool // it has let dependents start, or ended
 	spins      map[*ptx.Inst]spin
 }

@@ -59,17 +59,17 @@ type LitmusResult struct {
 func (r *LitmusResult) Forbidden() uint64 {
 	var n uint64
 	for _, e := range r.Expect {
-		if e.Mode != litmus.Allowed.String() {
+		if e.Mode == litmus.Forbidden.String() || e.Mode == litmus.Always.String() {
 			n += e.Count
 		}
 	}
 	return n
 }
 
-// Weak is how many of the test's allowed lines were seen, and of how many.
+// Weak is how many of the test's allowed and permitted lines were seen, and of how many.
 func (r *LitmusResult) Weak() (seen, of int) {
 	for _, e := range r.Expect {
-		if e.Mode == litmus.Allowed.String() {
+		if e.Mode == litmus.Allowed.String() || e.Mode == litmus.Permitted.String() {
 			of++
 			if e.Count > 0 {
 				seen++

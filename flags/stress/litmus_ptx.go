@@ -114,7 +114,7 @@ func hasBarrier(t *litmus.Test) bool {
 // strict is whether the test forbids something.
 func strict(t *litmus.Test) bool {
 	for _, e := range t.Expect {
-		if e.Mode != litmus.Allowed {
+		if e.Mode == litmus.Forbidden || e.Mode == litmus.Always {
 			return true
 		}
 	}
