@@ -52,7 +52,7 @@ struct Control {
 // Why a wait failed. Written by the first warp of the rank whose wait fails, read by the host after the
 // stream has ended.
 enum Code : u32 { CODE_OK = 0, CODE_TIMEOUT = 1, CODE_ABORTED = 2 };
-enum SlotKind : u32 { SLOT_START = 0, SLOT_END = 1 };
+enum SlotKind : u32 { SLOT_START = 0, SLOT_END = 1, SLOT_PACKET = 2 };  // the last: packets.cuh
 
 struct Record {
     u32 code;     // Code; not CODE_OK: the record is filled in

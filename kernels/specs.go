@@ -68,19 +68,22 @@ func Cases() []Case {
 // each world size has code of its own, and a block of two warps needs its barriers.
 func GateCases() []Case {
 	list := []Case{}
+	inSets := map[string]bool{}
 	for _, sm := range []int{70, 90} {
 		for _, g := range gateSets {
+			source := strings.TrimSuffix(g.spec, "_replay")
+			inSets[source] = true
 			if strings.Contains(g.set, "dependent") && sm < 90 {
 				continue
 			}
 			for _, dtype := range []string{"f32", "f16", "bf16"} {
 				for _, world := range []int{2, 3, 4, 8} {
-					list = append(list, Case{g.spec, "oneshot_pull", sm, fmt.Sprintf("world=%d dtype=%s %s", world, dtype, g.set)})
+					list = append(list, Case{g.spec, source, sm, fmt.Sprintf("world=%d dtype=%s %s", world, dtype, g.set)})
 				}
 			}
 		}
 	}
-	return append(list, slices.DeleteFunc(Cases(), func(c Case) bool { return c.Source == "oneshot_pull" })...)
+	return append(list, slices.DeleteFunc(Cases(), func(c Case) bool { return inSets[c.Source] })...)
 }
 
 var gateSets = []struct{ spec, set string }{
@@ -97,6 +100,10 @@ var gateSets = []struct{ spec, set string }{
 	{"oneshot_pull_replay", "count=321 calls=3 first=0xfffff grids=1 stale=1 inplace=2"},
 	{"oneshot_pull", "count=9 calls=3 start=dependent"},
 	{"oneshot_pull", "count=9 calls=3 start=dependent inplace=1"},
+	{"oneshot_push", "count=77 calls=3 block=64 shift=4 replace=1"},
+	{"oneshot_push", "count=9 calls=3 start=dependent"},
+	{"oneshot_push", "count=9 calls=3 first=0xfffff sizes=2 stale=1"},
+	{"oneshot_push", "count=9 calls=3 first=0xffffd sizes=3"},
 }
 
 // Redundant is the reviewed list of instructions that may be weakened without harm, and why.
@@ -153,6 +160,33 @@ var cases = []struct {
 		"world=3 dtype=bf16 count=7 calls=2 inplace=1",
 		"world=4 count=7 calls=2 inplace=1",
 		"world=8 dtype=f16 count=7 calls=2 inplace=1",
+	}},
+	{"oneshot_push", "oneshot_push", []int{70, 90}, []string{
+		"count=1 calls=1",
+		"count=2 calls=3",
+		"count=7 calls=3",
+		"count=7 calls=3 replace=1",
+		"count=37 calls=3 shift=4",
+		"dtype=f16 count=7 calls=2 shift=2",
+		"dtype=bf16 count=37 calls=2",
+		"dtype=bf16 count=7 calls=2 shift=6 replace=1",
+		"count=7 calls=3 sizes=1",
+		"count=77 calls=4 grids=1",
+		"count=77 calls=2 grid=2 block=64",
+		"count=2 calls=4 first=0xfffffffe",
+		"count=2 calls=3 spare=3 first=0xffffe",
+		"count=9 calls=3 first=0xfffff sizes=2 stale=1",
+		"count=9 calls=4 first=0xfffff sizes=2 stale=1",
+		"world=3 count=4 calls=3",
+		"world=3 dtype=bf16 count=37 calls=2 grids=1",
+		"world=4 count=7 calls=3",
+		"world=5 count=7 calls=2",
+		"world=8 dtype=f16 count=7 calls=2",
+	}},
+	{"oneshot_push", "oneshot_push", []int{90}, []string{
+		"start=dependent count=7 calls=4",
+		"start=dependent dtype=bf16 count=77 calls=3 grids=1",
+		"start=dependent world=3 count=7 calls=3 sizes=1",
 	}},
 	{"reduce_local", "reduce_local", []int{70, 90}, []string{
 		"count=37", "dtype=f16 count=7", "dtype=bf16 count=37 shift=2 world=5",

@@ -1,0 +1,132 @@
+// allreduce_oneshot_push_{f32,f16,bf16}
+//
+// Purpose: all-reduce (sum) of a small buffer where latency is all: every rank writes its data into every peer's memory, in
+// packets that carry their own flag, polls what its peers wrote into its own, and adds it up. Needs peer writes only: nothing
+// is read over a link. One launch per rank and call.
+//
+// Algorithm. The buffer is cut into slots of 8 bytes. Each thread writes the packets of its slots into the boxes of all peers,
+// beginning with the next rank, so that the links share the work; then, slot by slot, polls the peers' packets in this rank's
+// box, adds them to its own and writes the output.
+//
+// Synchronisation: none but the packets themselves, st.relaxed.sys and ld.relaxed.sys of 64-bit words that hold data and
+// epoch. .sys: the peer is another device. packets.cuh says why that is enough, and why a half may be written again two calls
+// later: each thread that has a slot waits in it for every peer, and a call has one slot at least.
+//   Each thread sends all it has before it polls anything, and polls what depends on nothing but what peers' threads send
+//     before they poll: so there is no cycle, whatever the grids' shapes.
+//   The barrier keeps commit behind every thread's begin; no peer's packet depends on it.
+//   Dependent launch keeps all that: nothing is read, written or sent before wait_for_stream.
+//
+//   A call that fails may have written a part of out. The rank is poisoned then and sends nothing more: it has not heard of its
+//     peers' progress, and one of them may still wait for what an earlier, good call sent.
+//
+// Requirements: all ranks launch the same count, at least 1; count fits the slots; all blocks of all ranks are resident
+// together; out is in or does not overlap it; boxes hold 2 * world * slots packets, zeroed before the first call and
+// 16-byte aligned; control points to a PacketControl; blocks <= MAX_BLOCKS; threads a multiple of 32, at least 32.
+#include "packets.cuh"
+
+namespace fl {
+
+// Mirrored by allreduce/args.go.
+struct PushArgs {
+    void* box[MAX_RANKS];  // packets that were sent to each rank: [half][source][slot]
+    const void* in;
+    void* out;
+    Control* control;
+    Status* status;
+    u64 count;             // elements
+    u64 slots;             // packets of one source in one half
+    u64 timeout_ns;
+    u32 rank, world;
+};
+
+constexpr u64 EARLY_PAIRS = 32768;  // 256 KB; see oneshot_pull.cu
+
+// The boxes of a rank's peers, the next rank's first: in registers when N is known, or from the parameters.
+template <u32 N>
+struct Boxes {
+    u64 base[N - 1];
+    FL_DEVICE Boxes(const PushArgs& a) {
+#pragma unroll
+        for (u32 k = 1; k < N; k++) base[k - 1] = global(a.box[(a.rank + k) % N]);
+    }
+    FL_DEVICE void send(u64 offset, const Packet& p) const {
+#pragma unroll
+        for (u32 k = 1; k < N; k++) store_packet(base[k - 1] + offset, p);
+    }
+};
+template <>
+struct Boxes<0> {
+    const PushArgs& a;
+    FL_DEVICE Boxes(const PushArgs& args) : a(args) {}
+    FL_DEVICE void send(u64 offset, const Packet& p) const {
+        for (u32 r = a.rank + 1; r < a.world; r++) store_packet(global(a.box[r]) + offset, p);
+        for (u32 r = 0; r < a.rank; r++) store_packet(global(a.box[r]) + offset, p);
+    }
+};
+
+// N: the world size, or 0 for one known only at run time.
+template <class T, u32 N>
+FL_DEVICE void oneshot_push(const PushArgs& a) {
+    const Comm c = {global(a.control), global(a.status), a.timeout_ns, a.rank, N != 0 ? N : a.world};
+    const Comm turn = counting(c, __builtin_offsetof(PacketControl, oneshot));
+    const Pairs<T> in(global(a.in), a.count), out(global(a.out), a.count);
+    const u64 first = block() * threads() + thread(), stride = blocks() * threads(), pairs = in.pairs();
+    const Boxes<N> peers(a);
+    const u64 pitch = 16 * a.slots, half = c.world * pitch;
+    const u64 my_box = global(a.box[c.rank]) + 16 * first;
+
+    const bool early = pairs < EARLY_PAIRS;
+    const u64 first_in = in.base + 8 * first;
+    const bool first_here = in.whole(first);
+    needed_before_wait(first_here ? first_in : c.control);
+    wait_for_stream();
+    if (early) release_stream();
+    // The first pair, the epoch and the poison mark are on their way together.
+    Pair x = load8_if(first_here, first_in);
+    const u32 epoch = begin(turn);
+    const bool failed = poisoned(c);
+    const u64 now = epoch & 1 ? half : 0;
+    const u64 mine = now + c.rank * pitch;
+
+    if (!failed) {
+        if (publishes(epoch)) fence_release();  // what the kernel before wrote, ahead of the packets: see packets.cuh
+        if (!first_here && first < pairs) x = in.load(first);
+        for (u64 i = first; i < pairs; i += stride)
+            peers.send(mine + 16 * i, packet(i == first ? x : in.load(i), epoch));
+        if (refreshes(epoch))
+            for (u64 i = pairs + first; i < a.slots; i += stride) peers.send(mine + 16 * i, packet({}, epoch));
+    }
+
+    sync_block();  // every thread has its epoch
+    if (thread() / 32 == threads() / 32 - 1) commit(turn, epoch);
+    if (failed) return;
+
+    u64 from = my_box + now;
+    for (u64 i = first; i < pairs; i += stride, from += 16 * stride) {
+        if (i != first) x = in.load(i);
+        if (!collect_sum<T, N>(c, from, pitch, epoch, x)) return;
+        out.store(i, x);
+    }
+    if (publishes(epoch)) fence_release();  // behind the packets' loads: what peers published is then visible to the next kernel
+    if (!early) release_stream();
+}
+
+template <class T>
+FL_DEVICE void oneshot_push_any(const PushArgs& a) {
+    switch (a.world) {
+    case 2: return oneshot_push<T, 2>(a);
+    case 4: return oneshot_push<T, 4>(a);
+    case 8: return oneshot_push<T, 8>(a);
+    default: return oneshot_push<T, 0>(a);
+    }
+}
+
+}  // namespace fl
+
+#define FL_ENTRY(name, T)                                                                          \
+    extern "C" __global__ void __launch_bounds__(512) name(FL_PARAM fl::PushArgs a) {              \
+        fl::oneshot_push_any<fl::T>(a);                                                            \
+    }
+FL_ENTRY(allreduce_oneshot_push_f32, F32)
+FL_ENTRY(allreduce_oneshot_push_f16, F16)
+FL_ENTRY(allreduce_oneshot_push_bf16, BF16)

@@ -1,0 +1,184 @@
+// packets.cuh: data that carries its own flag.
+//
+// A packet is 16 bytes: two 64-bit words, each 32 bits of data below the epoch of its call. Each word is one single-copy
+// atomic access, so who sees the epoch has the data that was written with it; nothing is expected of the two words together, and
+// both epochs are looked at. Any data may be sent, nothing is cleared, and no fence, barrier or acquire stands between writing
+// and reading: a packet orders nothing but itself.
+//
+// A box has two halves, which calls use in turn, and is zeroed before the first. A slot has one writer. It is written again two calls
+// later, and that no reader still waits for what it held needs no ordering either: its writer began that call behind the
+// end of the call between, in which it had, of each peer, a packet of that call (itself, or through a rank that had waited for it). The
+// peer's kernel sent that behind its own kernel before, in which every thread had left its poll with the old packet. Were a poll
+// to meet the new packet instead, it would not end, nor its kernel, nor anything be sent that the new packet waits for:
+// values that would depend on themselves, which the memory model rules out.
+//
+// An epoch comes again after 2^32 calls. Once in REFRESH calls of each parity every slot is written, used or not, so that no
+// packet is as old as that. Nobody reads what is written there, so nothing keeps a later poll from meeting the older packet
+// still: the call after it has fences, ahead of all that it sends and behind all that it polls.
+#pragma once
+#include "reduce.cuh"
+
+namespace fl {
+
+// A rank's Control, and behind it the epochs of the kernels that send packets: one-shot and two-shot count their calls apart, and apart
+// from those that post flags. A packet releases nothing, so a call that sent packets says nothing of who still reads a
+// staging half; and slots of one kind are refreshed only in calls of that kind. All share the poison mark.
+struct PacketControl {
+    Control control;
+    u32 reserved[63];
+    u32 oneshot[MAX_BLOCKS];
+    u32 twoshot[MAX_BLOCKS];
+};
+
+// counting: c, for begin and commit with the epochs at this offset of PacketControl.
+FL_DEVICE Comm counting(Comm c, u32 offset) {
+    c.control += offset;
+    return c;
+}
+
+// ---- Packets ----
+
+struct Packet { u64 w[2]; };
+
+FL_DEVICE u64 join(u32 data, u32 epoch) {
+    u64 w;
+    asm("mov.b64 %0, {%1, %2};" : "=l"(w) : "r"(data), "r"(epoch));
+    return w;
+}
+FL_DEVICE u32 data_of(u64 w) { return (u32)w; }
+FL_DEVICE u32 epoch_of(u64 w) { return (u32)(w >> 32); }
+
+// Relaxed: a word brings its own flag, and orders nothing else. .sys: the other side is another device. Pairs with
+// load_packet_if at the same address.
+FL_DEVICE void store_packet(u64 a, const Packet& p) {
+    asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" :: "l"(a), "l"(p.w[0]), "l"(p.w[1]) : "memory");
+}
+// load_packet_if leaves v alone unless p: no branch, so that loads around it are in flight together.
+FL_DEVICE void load_packet_if(bool p, u64 a, Packet& v) {
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %3, 0;\n\t@p ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];\n\t}"
+                 : "+l"(v.w[0]), "+l"(v.w[1]) : "l"(a), "r"((u32)p) : "memory");
+}
+
+FL_DEVICE bool arrived(const Packet& p, u32 epoch) { return epoch_of(p.w[0]) == epoch && epoch_of(p.w[1]) == epoch; }
+
+// ---- The 8 bytes that a packet carries ----
+
+struct Pair { u32 w[2]; };
+
+FL_DEVICE Pair load8(u64 a) {
+    Pair v;
+    asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(v.w[0]), "=r"(v.w[1]) : "l"(a) : "memory");
+    return v;
+}
+FL_DEVICE Pair load8_if(bool p, u64 a) {
+    Pair v = {};
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %3, 0;\n\t@p ld.global.v2.u32 {%0, %1}, [%2];\n\t}"
+                 : "+r"(v.w[0]), "+r"(v.w[1]) : "l"(a), "r"((u32)p) : "memory");
+    return v;
+}
+FL_DEVICE void store8(u64 a, const Pair& v) {
+    asm volatile("st.global.v2.u32 [%0], {%1, %2};" :: "l"(a), "r"(v.w[0]), "r"(v.w[1]) : "memory");
+}
+
+FL_DEVICE Packet packet(const Pair& v, u32 epoch) { return {{join(v.w[0], epoch), join(v.w[1], epoch)}}; }
+
+// A buffer of count elements in pairs; the last one may be cut short.
+template <class T>
+struct Pairs {
+    static constexpr u32 V = 8 / T::SIZE;
+    u64 base, count;
+    bool aligned;  // base, to 8 bytes
+    FL_DEVICE Pairs(u64 b, u64 n) : base(b), count(n), aligned(b % 8 == 0) {}
+    FL_DEVICE u64 pairs() const { return (count + V - 1) / V; }
+    FL_DEVICE bool whole(u64 i) const { return aligned && (i + 1) * V <= count; }
+    FL_DEVICE Pair load(u64 i) const {
+        if (whole(i)) return load8(base + 8 * i);
+        Pair p = {};
+#pragma unroll
+        for (u32 e = 0; e < V; e++)
+            if (i * V + e < count) p.w[e * T::SIZE / 4] |= T::load(base + 8 * i + e * T::SIZE) << (e * T::SIZE % 4 * 8);
+        return p;
+    }
+    FL_DEVICE void store(u64 i, const Pair& p) const {
+        if (whole(i)) return store8(base + 8 * i, p);
+#pragma unroll
+        for (u32 e = 0; e < V; e++)
+            if (i * V + e < count) T::store(base + 8 * i + e * T::SIZE, p.w[e * T::SIZE / 4] >> (e * T::SIZE % 4 * 8));
+    }
+};
+
+// refreshes: this call writes all slots of its half. publishes: the call before it did.
+FL_DEVICE bool refreshes(u32 epoch) { return epoch % REFRESH < 2; }
+FL_DEVICE bool publishes(u32 epoch) { return refreshes(epoch - 1); }
+
+// ---- Waiting ----
+
+// report_packets fills in the rank's record, unless an earlier failure has. Call from the one thread that gave up.
+template <u32 G>
+FL_DEVICE void report_packets(const Comm& c, u32 epoch, u32 first, const Packet (&p)[G], u32 code) {
+    if (exchange_relaxed_gpu(c.control + __builtin_offsetof(Control, poisoned), 1) != 0) return;
+    const u64 rec = c.status + __builtin_offsetof(Status, record);
+    u32 missing = 0;
+#pragma unroll
+    for (u32 k = 0; k < G; k++) {
+        if (arrived(p[k], epoch)) continue;
+        missing |= 1u << (first + k);
+        const u32 seen = epoch_of(p[k].w[0]) != epoch ? epoch_of(p[k].w[0]) : epoch_of(p[k].w[1]);
+        store_relaxed_sys(rec + __builtin_offsetof(Record, seen) + 4 * (first + k), seen);
+    }
+    store_relaxed_sys(rec + __builtin_offsetof(Record, slot), SLOT_PACKET);
+    store_relaxed_sys(rec + __builtin_offsetof(Record, block), block());
+    store_relaxed_sys(rec + __builtin_offsetof(Record, missing), missing);
+    store_relaxed_sys(rec + __builtin_offsetof(Record, wanted), epoch);
+    fence_release();  // the host reads code first, and the rest once it is set
+    store_relaxed_sys(rec + __builtin_offsetof(Record, code), code);
+}
+
+// collect polls the packets at a, a + pitch, …, of ranks first, first + 1, … until all are of this epoch, the packets that are
+// already when it is called (this rank's own) excepted. The loads of one round are in flight together, and only what has not
+// come is loaded again. False when the time is up or the host says stop: that has been reported, and the call must end
+// without a result. The clock and the host's word are looked at once in 1024 rounds.
+template <u32 G>
+FL_DEVICE bool collect(const Comm& c, u64 a, u64 pitch, u32 first, u32 epoch, Packet (&p)[G]) {
+    u64 deadline = 0;
+    for (u32 n = 1;; n++) {
+        bool need[G], any = false;
+#pragma unroll
+        for (u32 k = 0; k < G; k++) need[k] = !arrived(p[k], epoch);
+#pragma unroll
+        for (u32 k = 0; k < G; k++) load_packet_if(need[k], a + k * pitch, p[k]);
+#pragma unroll
+        for (u32 k = 0; k < G; k++) any = any || !arrived(p[k], epoch);
+        if (!any) return true;
+        if (n % 1024 != 0) continue;
+        const u64 t = now_ns();
+        if (deadline == 0) deadline = t + c.timeout_ns;
+        const u32 code = load_relaxed_sys(c.status) != 0 ? CODE_ABORTED : t > deadline ? CODE_TIMEOUT : CODE_OK;
+        if (code == CODE_OK) continue;
+        report_packets(c, epoch, first, p, code);
+        return false;
+    }
+}
+
+// collect_sum adds what all ranks sent to a, a + pitch, …, in rank order, to this rank's own pair. N: the world size, or 0.
+template <class T, u32 N>
+FL_DEVICE bool collect_sum(const Comm& c, u64 a, u64 pitch, u32 epoch, Pair& own) {
+    constexpr u32 GROUP = N != 0 ? N : 4;
+    const u32 world = N != 0 ? N : c.world;
+    const Packet mine = packet(own, epoch), none = {{join(0, ~epoch), join(0, ~epoch)}};
+    float acc[T::V];
+    for (u32 g = 0; g < world; g += GROUP) {
+        Packet p[GROUP];
+#pragma unroll
+        for (u32 k = 0; k < GROUP; k++) p[k] = g + k == c.rank || (N == 0 && g + k >= world) ? mine : none;
+        if (!collect<GROUP>(c, a + g * pitch, pitch, g, epoch, p)) return false;
+#pragma unroll
+        for (u32 k = 0; k < GROUP; k++)
+            if (N != 0 || g + k < world) accumulate<T>(acc, {{data_of(p[k].w[0]), data_of(p[k].w[1]), 0, 0}}, g + k == 0);
+    }
+    const Packed sum = T::pack(acc);
+    own = {{sum.w[0], sum.w[1]}};
+    return true;
+}
+
+}  // namespace fl
