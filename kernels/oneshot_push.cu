@@ -41,29 +41,6 @@ struct PushArgs {
 
 constexpr u64 EARLY_PAIRS = 32768;  // 256 KB; see oneshot_pull.cu
 
-// The boxes of a rank's peers, the next rank's first: in registers when N is known, or from the parameters.
-template <u32 N>
-struct Boxes {
-    u64 base[N - 1];
-    FL_DEVICE Boxes(const PushArgs& a) {
-#pragma unroll
-        for (u32 k = 1; k < N; k++) base[k - 1] = global(a.box[(a.rank + k) % N]);
-    }
-    FL_DEVICE void send(u64 offset, const Packet& p) const {
-#pragma unroll
-        for (u32 k = 1; k < N; k++) store_packet(base[k - 1] + offset, p);
-    }
-};
-template <>
-struct Boxes<0> {
-    const PushArgs& a;
-    FL_DEVICE Boxes(const PushArgs& args) : a(args) {}
-    FL_DEVICE void send(u64 offset, const Packet& p) const {
-        for (u32 r = a.rank + 1; r < a.world; r++) store_packet(global(a.box[r]) + offset, p);
-        for (u32 r = 0; r < a.rank; r++) store_packet(global(a.box[r]) + offset, p);
-    }
-};
-
 // N: the world size, or 0 for one known only at run time.
 template <class T, u32 N>
 FL_DEVICE void oneshot_push(const PushArgs& a) {
@@ -71,9 +48,9 @@ FL_DEVICE void oneshot_push(const PushArgs& a) {
     const Comm turn = counting(c, __builtin_offsetof(PacketControl, oneshot));
     const Pairs<T> in(global(a.in), a.count), out(global(a.out), a.count);
     const u64 first = block() * threads() + thread(), stride = blocks() * threads(), pairs = in.pairs();
-    const Boxes<N> peers(a);
+    const Boxes<N> boxes(c, a.box);
     const u64 pitch = 16 * a.slots, half = c.world * pitch;
-    const u64 my_box = global(a.box[c.rank]) + 16 * first;
+    const u64 my_box = boxes[0] + 16 * first;
 
     const bool early = pairs < EARLY_PAIRS;
     const u64 first_in = in.base + 8 * first;
@@ -92,9 +69,9 @@ FL_DEVICE void oneshot_push(const PushArgs& a) {
         if (publishes(epoch)) fence_release();  // what the kernel before wrote, ahead of the packets: see packets.cuh
         if (!first_here && first < pairs) x = in.load(first);
         for (u64 i = first; i < pairs; i += stride)
-            peers.send(mine + 16 * i, packet(i == first ? x : in.load(i), epoch));
+            boxes.send(mine + 16 * i, packet(i == first ? x : in.load(i), epoch));
         if (refreshes(epoch))
-            for (u64 i = pairs + first; i < a.slots; i += stride) peers.send(mine + 16 * i, packet({}, epoch));
+            for (u64 i = pairs + first; i < a.slots; i += stride) boxes.send(mine + 16 * i, packet({}, epoch));
     }
 
     sync_block();  // every thread has its epoch

@@ -111,6 +111,37 @@ struct Pairs {
 FL_DEVICE bool refreshes(u32 epoch) { return epoch % REFRESH < 2; }
 FL_DEVICE bool publishes(u32 epoch) { return refreshes(epoch - 1); }
 
+// ---- Sending ----
+
+// The boxes of all ranks, from this rank on: dest(0) is this rank, dest(1) the next. So ranks begin with different peers, and the
+// links share the work. N: the world size, or 0 for c.world; then the table stays in kernel parameters.
+template <u32 N>
+struct Boxes {
+    u64 base[N];
+    u32 rank;
+    FL_DEVICE Boxes(const Comm& c, void* const* box) : rank(c.rank) {
+#pragma unroll
+        for (u32 k = 0; k < N; k++) base[k] = global(box[dest(k)]);
+    }
+    FL_DEVICE u32 dest(u32 k) const { return (rank + k) % N; }
+    FL_DEVICE u64 operator[](u32 k) const { return base[k]; }
+    FL_DEVICE void send(u64 offset, const Packet& p) const {
+#pragma unroll
+        for (u32 k = 1; k < N; k++) store_packet(base[k] + offset, p);
+    }
+};
+template <>
+struct Boxes<0> {
+    void* const* box;
+    u32 rank, world;
+    FL_DEVICE Boxes(const Comm& c, void* const* b) : box(b), rank(c.rank), world(c.world) {}
+    FL_DEVICE u32 dest(u32 k) const { return rank + k < world ? rank + k : rank + k - world; }
+    FL_DEVICE u64 operator[](u32 k) const { return global(box[dest(k)]); }
+    FL_DEVICE void send(u64 offset, const Packet& p) const {
+        for (u32 k = 1; k < world; k++) store_packet((*this)[k] + offset, p);
+    }
+};
+
 // ---- Waiting ----
 
 // report_packets fills in the rank's record, unless an earlier failure has. Call from the one thread that gave up.
