@@ -21,14 +21,18 @@ type header struct {
 var (
 	constLine  = regexp.MustCompile(`constexpr u32 (\w+) = ([^;]+);`)
 	enumLine   = regexp.MustCompile(`enum \w+ : u32 \{([^}]*)\};`)
-	structBody = regexp.MustCompile(`(?s)struct (Pad|Control|Record|Status) \{(.*?)\n\};`)
-	member     = regexp.MustCompile(`(?m)^\s*(u32|Record) (\w+)((?:\[\w+\])*);`)
+	structBody = regexp.MustCompile(`(?s)struct (Pad|Control|PacketControl|Record|Status) \{(.*?)\n\};`)
+	member     = regexp.MustCompile(`(?m)^\s*(u32|Record|Control) (\w+)((?:\[\w+\])*);`)
 	dimension  = regexp.MustCompile(`\[(\w+)\]`)
 )
 
 func readHeader(t *testing.T) header {
-	text, err := os.ReadFile("../kernels/fenceline.cuh")
-	require.NoError(t, err)
+	var text []byte
+	for _, file := range []string{"fenceline.cuh", "packets.cuh"} {
+		part, err := os.ReadFile("../kernels/" + file)
+		require.NoError(t, err)
+		text = append(text, part...)
+	}
 	h := header{map[string]int{}, map[string]int{}, map[string]int{"u32": 4}}
 	for _, m := range constLine.FindAllStringSubmatch(string(text), -1) {
 		if v, err := strconv.Atoi(m[2]); err == nil {
@@ -70,19 +74,20 @@ func TestLayoutMirrorsHeader(t *testing.T) {
 	for name, got := range map[string]int{
 		"MAX_RANKS": MaxRanks, "MAX_BLOCKS": MaxBlocks,
 		"CODE_OK": int(OK), "CODE_TIMEOUT": int(Timeout), "CODE_ABORTED": int(Aborted),
-		"SLOT_START": int(Start), "SLOT_END": int(End),
+		"SLOT_START": int(Start), "SLOT_END": int(End), "SLOT_PACKET": int(Packet),
 	} {
 		want, ok := h.consts[name]
 		require.True(t, ok, "%s is not in the header", name)
 		require.Equal(t, want, got, name)
 	}
-	for name, got := range map[string]int{"Pad": PadBytes, "Control": ControlBytes, "Record": recordBytes, "Status": StatusBytes} {
+	for name, got := range map[string]int{"Pad": PadBytes, "Control": ControlBytes, "PacketControl": PacketControlBytes, "Record": recordBytes, "Status": StatusBytes} {
 		require.Equal(t, h.sizes[name], got, "size of %s", name)
 	}
 	for name, got := range map[string]int{
 		"Pad.start":     int(SlotOffset(Start, 0, 0)),
 		"Pad.end":       int(SlotOffset(End, 0, 0)),
 		"Control.epoch": EpochOffset, "Control.poisoned": PoisonedOffset,
+		"PacketControl.control": 0, "PacketControl.oneshot": OneshotOffset, "PacketControl.twoshot": TwoshotOffset,
 		"Status.abort": AbortOffset, "Status.record": recordOffset,
 		"Record.code": 0, "Record.slot": 4, "Record.block": 8, "Record.missing": 12, "Record.wanted": 16, "Record.seen": seenOffset,
 	} {
@@ -148,6 +153,9 @@ func TestDiagnose(t *testing.T) {
 	require.Equal(t, &StuckError{Rank: 1, Block: 63, Slot: End, Code: Timeout, Peer: 2, Missing: []int{2, 15},
 		Seen: 5, Wanted: 7}, stuck)
 	require.EqualError(t, err, "rank 1 block 63 timed out waiting for rank 2 at the end flag: epoch seen 5, wanted 7 (missing ranks: 2 15)")
+
+	err = Diagnose(0, record(Timeout, Packet, 3, 1<<1, 7, map[int]uint32{1: 5}))
+	require.EqualError(t, err, "rank 0 block 3 timed out waiting for rank 1 at the packet flag: epoch seen 5, wanted 7")
 
 	// A record that makes no sense is reported as far as it goes.
 	require.ErrorContains(t, Diagnose(0, record(9, 9, 0, 0, 1, nil)), "rank -1 at the unknown flag")

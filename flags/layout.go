@@ -20,8 +20,9 @@ const (
 type SlotKind uint32
 
 const (
-	Start SlotKind = iota // SLOT_START: the data of this call may be read
-	End                   // SLOT_END: I have read yours
+	Start  SlotKind = iota // SLOT_START: the data of this call may be read
+	End                    // SLOT_END: I have read yours
+	Packet                 // SLOT_PACKET: not a slot of a pad, but data that carries its own flag
 )
 
 func (k SlotKind) String() string {
@@ -30,6 +31,8 @@ func (k SlotKind) String() string {
 		return "start"
 	case End:
 		return "end"
+	case Packet:
+		return "packet"
 	}
 	return "unknown"
 }
@@ -43,6 +46,11 @@ const (
 	ControlBytes   = MaxBlocks*4 + 4
 	EpochOffset    = 0
 	PoisonedOffset = MaxBlocks * 4
+
+	// PacketControlBytes is the size of a PacketControl: a Control, and behind it the epochs of the kernels that send packets.
+	PacketControlBytes = TwoshotOffset + MaxBlocks*4
+	OneshotOffset      = ControlBytes + 63*4
+	TwoshotOffset      = OneshotOffset + MaxBlocks*4
 
 	// StatusBytes is the size of a Status; AbortOffset is the place of the abort word in it.
 	StatusBytes = recordOffset + recordBytes
