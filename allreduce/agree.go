@@ -13,14 +13,15 @@ import (
 type call struct {
 	count        uint64
 	dtype        DType
+	algorithm    Algorithm
 	head         uint32
 	registration uint32 // 0: staged
 	offset       uint64 // of the input in the registration
 }
 
 func (c call) String() string {
-	return fmt.Sprintf("count %d %v, head %d, registration %d+%d",
-		c.count, c.dtype, c.head, c.registration, c.offset)
+	return fmt.Sprintf("count %d %v, %v, head %d, registration %d+%d",
+		c.count, c.dtype, c.algorithm, c.head, c.registration, c.offset)
 }
 
 // difference names the first field in which two calls differ.
@@ -30,6 +31,8 @@ func (c call) difference(o call) string {
 		return "count"
 	case c.dtype != o.dtype:
 		return "dtype"
+	case c.algorithm != o.algorithm:
+		return "algorithm"
 	case c.registration != o.registration || c.offset != o.offset:
 		return "registered input"
 	default:

@@ -43,6 +43,7 @@ func TestAgreementDifferences(t *testing.T) {
 		"count":            func(c *call) { c.count++ },
 		"dtype":            func(c *call) { c.dtype = F16 },
 		"registered input": func(c *call) { c.offset = 32 },
+		"algorithm":        func(c *call) { c.algorithm = TwoshotPush },
 		"alignment":        func(c *call) { c.head = 3 },
 	} {
 		a := &agreement{world: 2}

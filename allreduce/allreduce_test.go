@@ -10,7 +10,21 @@ import (
 	"github.com/fenceline/fenceline/flags"
 )
 
-var everyAlgorithm = []Algorithm{OneshotPull, Copy, Host}
+// everyAlgorithm is all there are; direct, those whose kernels wait for each other; pull, those that read their peers' data.
+var everyAlgorithm, directAlgorithms, pullAlgorithms = func() (all, direct, pull []Algorithm) {
+	for _, a := range Algorithms()[1:] {
+		if built(a) {
+			all = append(all, a)
+		}
+		if built(a) && a.direct() {
+			direct = append(direct, a)
+		}
+		if built(a) && a.pulls() {
+			pull = append(pull, a)
+		}
+	}
+	return all, direct, pull
+}()
 
 // Every algorithm, world size, dtype, odd count and alignment gives the reference's bits.
 func TestAllReduce(t *testing.T) {
@@ -70,40 +84,42 @@ func TestPieces(t *testing.T) {
 func TestRegistered(t *testing.T) {
 	rt := openAny(t)
 	for _, world := range []int{2, 3, 4, 8} {
-		t.Run(fmt.Sprint(world), func(t *testing.T) {
-			g := newGroup(t, rt, Config{Ranks: world, DirectBytes: 1})
-			r := newRig(t, g, 40<<10)
-			run := func(c trial, registered bool) {
-				t.Helper()
-				in, out, _, _ := r.views(c)
-				op, err := g.Rank(1).check(in[1], out[1], c.count, c.dt)
-				require.NoError(t, err)
-				require.Equal(t, registered, op.registration != nil, "%+v", c)
-				r.run(c)
-			}
-			run(trial{count: 5000, dt: F16}, false)
-			r.register()
-			rng := rand.New(rand.NewPCG(3, 4))
-			for range 30 {
-				dt := DTypes()[rng.IntN(3)]
-				off := rng.Uint64N(9)
-				c := trial{dt: dt, count: 1 + rng.Uint64N(9000), inOff: off, outOff: off}
-				run(c, true)
-				c.outOff = rng.Uint64N(9)
-				run(c, true)
-				c.inPlace = true
-				run(c, false) // the output would change under the peers' reads
-			}
-			// Registered at another offset on each rank: staged on all.
-			r.run(trial{count: 500, dt: F32, inOff: 1, skew: 1})
-			require.NoError(t, r.reg.Close())
-			run(trial{count: 5000, dt: F16}, false)
-		})
+		for _, alg := range pullAlgorithms {
+			t.Run(fmt.Sprintf("%d/%v", world, alg), func(t *testing.T) {
+				g := newGroup(t, rt, Config{Ranks: world, Algorithm: alg, DirectBytes: 1})
+				r := newRig(t, g, 40<<10)
+				run := func(c trial, registered bool) {
+					t.Helper()
+					in, out, _, _ := r.views(c)
+					op, err := g.Rank(1).check(in[1], out[1], c.count, c.dt)
+					require.NoError(t, err)
+					require.Equal(t, registered, op.registration != nil, "%+v", c)
+					r.run(c)
+				}
+				run(trial{count: 5000, dt: F16}, false)
+				r.register()
+				rng := rand.New(rand.NewPCG(3, 4))
+				for range 30 {
+					dt := DTypes()[rng.IntN(3)]
+					off := rng.Uint64N(9)
+					c := trial{dt: dt, count: 1 + rng.Uint64N(9000), inOff: off, outOff: off}
+					run(c, true)
+					c.outOff = rng.Uint64N(9)
+					run(c, true)
+					c.inPlace = true
+					run(c, false) // the output would change under the peers' reads
+				}
+				// Registered at another offset on each rank: staged on all.
+				r.run(trial{count: 500, dt: F32, inOff: 1, skew: 1})
+				require.NoError(t, r.reg.Close())
+				run(trial{count: 5000, dt: F16}, false)
+			})
+		}
 	}
 }
 
 func TestRegisteredTooSmall(t *testing.T) {
-	g := newGroup(t, openAny(t), Config{Ranks: 2, DirectBytes: 1000})
+	g := newGroup(t, openAny(t), Config{Ranks: 2, Algorithm: OneshotPull, DirectBytes: 1000})
 	r := newRig(t, g, 4096)
 	r.register()
 	for count, registered := range map[uint64]bool{249: false, 250: true} {
@@ -116,21 +132,26 @@ func TestRegisteredTooSmall(t *testing.T) {
 	}
 }
 
-// The epoch wraps in the middle of the calls, staged and registered, with grids that change.
+// The epoch wraps in the middle of the calls, staged, registered and pushed, with grids that change.
 func TestEpochWraps(t *testing.T) {
 	rt := openAny(t)
 	for _, first := range []uint32{0xffff_fffb, 0x7fff_fffb} {
-		for _, registered := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%#x/%v", first, registered), func(t *testing.T) {
-				r := newRig(t, newGroup(t, rt, Config{Ranks: 3, FirstEpoch: first, DirectBytes: 1}), 40<<10)
-				if registered {
-					r.register()
+		for _, alg := range directAlgorithms {
+			for _, registered := range []bool{false, true} {
+				if registered && !alg.pulls() {
+					continue
 				}
-				for i := range 4 {
-					r.run(trial{count: 20000, dt: BF16})
-					r.run(trial{count: uint64(1 + i), dt: F32})
-				}
-			})
+				t.Run(fmt.Sprintf("%v/%#x/%v", alg, first, registered), func(t *testing.T) {
+					r := newRig(t, newGroup(t, rt, Config{Ranks: 3, Algorithm: alg, FirstEpoch: first, DirectBytes: 1}), 40<<10)
+					if registered {
+						r.register()
+					}
+					for i := range 4 {
+						r.run(trial{count: 20000, dt: BF16})
+						r.run(trial{count: uint64(1 + i), dt: F32})
+					}
+				})
+			}
 		}
 	}
 }
@@ -140,9 +161,10 @@ func TestEpochWraps(t *testing.T) {
 func TestIdleSlotsAreRefreshed(t *testing.T) {
 	const refresh = 1 << 20 // fl::REFRESH
 	rt := openAny(t)
-	for _, registered := range []bool{false, true} {
-		t.Run(fmt.Sprint(registered), func(t *testing.T) {
-			g := newGroup(t, rt, Config{Ranks: 3, FirstEpoch: refresh - 3, DirectBytes: 1})
+	for k, alg := range append(pullAlgorithms, pullAlgorithms...) {
+		registered := k >= len(pullAlgorithms)
+		t.Run(fmt.Sprintf("%v/%v", alg, registered), func(t *testing.T) {
+			g := newGroup(t, rt, Config{Ranks: 3, Algorithm: alg, FirstEpoch: refresh - 3, DirectBytes: 1})
 			r := newRig(t, g, 40<<10)
 			if registered {
 				r.register()
@@ -154,10 +176,10 @@ func TestIdleSlotsAreRefreshed(t *testing.T) {
 				r.run(trial{count: count, dt: BF16})
 				epoch := uint32(refresh - 2 + i)
 				for p := range g.World() {
-					for b, e := range r.words(p, g.Rank(p).control)[:flags.MaxBlocks] {
+					for b, e := range r.words(p, g.Rank(p).scratch.control)[:flags.MaxBlocks] {
 						require.Equal(t, epoch, e, "epoch of block %d", b)
 					}
-					pad := r.words(p, g.Rank(p).pad)
+					pad := r.words(p, g.Rank(p).scratch.pad)
 					for _, kind := range []flags.SlotKind{flags.Start, flags.End} {
 						for b := range flags.MaxBlocks {
 							for src := range g.World() {
@@ -179,9 +201,37 @@ func TestIdleSlotsAreRefreshed(t *testing.T) {
 	}
 }
 
+// Twice in 2^20 calls, once for each half, every packet of a box is written, so that no epoch comes again in one.
+func TestIdlePacketsAreRefreshed(t *testing.T) {
+	const refresh = 1 << 20 // fl::REFRESH
+	rt := openAny(t)
+	for _, alg := range directAlgorithms {
+		if !alg.pushes() {
+			continue
+		}
+		t.Run(alg.String(), func(t *testing.T) {
+			g := newGroup(t, rt, Config{Ranks: 3, Algorithm: alg, FirstEpoch: refresh - 3, MaxBytes: 4096})
+			r := newRig(t, g, 4096)
+			for _, count := range []uint64{2048, 1, 100, 100, 1} { // the third and fourth are calls refresh and refresh+1
+				r.run(trial{count: count, dt: BF16})
+			}
+			for p := range g.World() {
+				s := &g.Rank(p).scratch
+				part := uint64(g.World()) * s.slots[alg] * packetBytes / 4 // words
+				for i, w := range r.words(p, s.box[alg]) {
+					half, src := uint64(i)/part%2, uint64(i)%part/(part/3)
+					if i%2 == 1 && int(src) != p {
+						require.GreaterOrEqual(t, w, uint32(refresh)+uint32(half), "rank %d word %d", p, i)
+					}
+				}
+			}
+		})
+	}
+}
+
 // All machines of the emulator end on the right rung, with the same bits.
 func TestLadder(t *testing.T) {
-	for name, want := range map[string]Algorithm{"nvlink": OneshotPull, "pcie": OneshotPull, "one-way": Copy, "no-p2p": Host} {
+	for name, want := range map[string]Algorithm{"nvlink": OneshotPush, "pcie": OneshotPush, "one-way": Copy, "no-p2p": Host} {
 		t.Run(name, func(t *testing.T) {
 			rt := openEmu(t, name, 3)
 			g := newGroup(t, rt, Config{})
@@ -220,15 +270,17 @@ func TestSameBits(t *testing.T) {
 // Fixed grids, odd thread counts included.
 func TestGrids(t *testing.T) {
 	rt := openAny(t)
-	for _, grid := range [][2]int{{1, 32}, {3, 96}, {5, 128}, {2, 512}, {7, 0}, {0, 64}} {
-		t.Run(fmt.Sprint(grid), func(t *testing.T) {
-			r := newRig(t, newGroup(t, rt, Config{Ranks: 3, Blocks: grid[0], Threads: grid[1], DirectBytes: 1}), 40<<10)
-			for _, count := range []uint64{1, 129, 10001} {
-				r.run(trial{count: count, dt: BF16, inOff: 1, outOff: 1})
-			}
-			r.register()
-			r.run(trial{count: 10001, dt: F16, inOff: 1, outOff: 1})
-		})
+	for _, alg := range directAlgorithms {
+		for _, grid := range [][2]int{{1, 32}, {3, 96}, {5, 128}, {2, 512}, {7, 0}, {0, 64}} {
+			t.Run(fmt.Sprint(alg, grid), func(t *testing.T) {
+				r := newRig(t, newGroup(t, rt, Config{Ranks: 3, Algorithm: alg, Blocks: grid[0], Threads: grid[1], DirectBytes: 1}), 40<<10)
+				for _, count := range []uint64{1, 129, 10001} {
+					r.run(trial{count: count, dt: BF16, inOff: 1, outOff: 1})
+				}
+				r.register()
+				r.run(trial{count: 10001, dt: F16, inOff: 1, outOff: 1})
+			})
+		}
 	}
 }
 
@@ -264,25 +316,28 @@ func TestBackToBack(t *testing.T) {
 
 // Work behind a call with a registered input on its stream may overwrite the input: peers have read it by then.
 func TestRegisteredInputIsReusable(t *testing.T) {
-	g := newGroup(t, openAny(t), Config{Ranks: 4, DirectBytes: 1})
-	r := newRig(t, g, 60<<10)
-	r.register()
-	c := trial{count: 15000, dt: F32}
-	in, out, _, _ := r.views(c)
-	for range 20 {
-		_, want := r.fill(c)
-		require.NoError(t, g.AllReduce(in, out, c.count, c.dt))
-		for p := range in {
-			require.NoError(t, g.Rank(p).Stream().Memset(in[p], 0x77))
+	rt := openAny(t)
+	for _, alg := range pullAlgorithms {
+		g := newGroup(t, rt, Config{Ranks: 4, Algorithm: alg, DirectBytes: 1})
+		r := newRig(t, g, 60<<10)
+		r.register()
+		c := trial{count: 15000, dt: F32}
+		in, out, _, _ := r.views(c)
+		for range 20 {
+			_, want := r.fill(c)
+			require.NoError(t, g.AllReduce(in, out, c.count, c.dt))
+			for p := range in {
+				require.NoError(t, g.Rank(p).Stream().Memset(in[p], 0x77))
+			}
+			r.sync()
+			require.Zero(t, r.countWrong(c, want))
 		}
-		r.sync()
-		require.Zero(t, r.countWrong(c, want))
 	}
 }
 
 // Registered buffers that are not equally aligned cannot be read in packs of 16 bytes, and are staged.
 func TestRegisteredUnequalAlignment(t *testing.T) {
-	g := newGroup(t, openAny(t), Config{Ranks: 2, DirectBytes: 1})
+	g := newGroup(t, openAny(t), Config{Ranks: 2, Algorithm: OneshotPull, DirectBytes: 1})
 	r := newRig(t, g, 8<<10)
 	in, out, _, _ := r.views(trial{count: 1000, dt: F32, skew: 1})
 	reg, err := g.Register(in)

@@ -2,8 +2,11 @@ package allreduce
 
 import (
 	"encoding/binary"
+	"slices"
+	"sync"
 
 	"github.com/fenceline/fenceline/flags"
+	"github.com/fenceline/fenceline/kernels"
 )
 
 // Layout of fl::AllReduceArgs in kernels/oneshot_pull.cu. A test reads that file and compares.
@@ -24,6 +27,27 @@ const (
 	pullBytes   = pullHead + 8
 )
 
+// Layout of fl::TwoshotArgs in kernels/twoshot_pull.cu: the above, and then the areas of results.
+const (
+	twoshotResult = pullBytes
+	twoshotBytes  = twoshotResult + 8*flags.MaxRanks
+)
+
+// Layout of fl::PushArgs in kernels/oneshot_push.cu and twoshot_push.cu.
+const (
+	pushBox     = 0
+	pushIn      = pushBox + 8*flags.MaxRanks
+	pushOut     = pushIn + 8
+	pushControl = pushOut + 8
+	pushStatus  = pushControl + 8
+	pushCount   = pushStatus + 8
+	pushSlots   = pushCount + 8
+	pushTimeout = pushSlots + 8
+	pushRank    = pushTimeout + 8
+	pushWorld   = pushRank + 4
+	pushBytes   = pushWorld + 4
+)
+
 // Layout of fl::ReduceArgs in kernels/reduce_local.cu.
 const (
 	reducePart  = 0
@@ -40,10 +64,29 @@ type kernelSource struct {
 	bytes       int
 }
 
-var (
-	pullKernel   = kernelSource{"oneshot_pull", "allreduce_oneshot_pull_", pullBytes}
-	reduceKernel = kernelSource{"reduce_local", "reduce_local_", reduceBytes}
-)
+// sources are the kernels that sum, by algorithm.
+var sources = [numAlgorithms]kernelSource{
+	OneshotPull: {"oneshot_pull", "allreduce_oneshot_pull_", pullBytes},
+	OneshotPush: {"oneshot_push", "allreduce_oneshot_push_", pushBytes},
+	TwoshotPull: {"twoshot_pull", "allreduce_twoshot_pull_", twoshotBytes},
+	TwoshotPush: {"twoshot_push", "allreduce_twoshot_push_", pushBytes},
+	Copy:        {"reduce_local", "reduce_local_", reduceBytes},
+	Host:        {"reduce_local", "reduce_local_", reduceBytes},
+}
+
+// builds are the algorithms whose kernels are there.
+var builds = sync.OnceValue(func() (list [numAlgorithms]bool) {
+	m, err := kernels.Load()
+	if err != nil {
+		return list // NewGroup says so
+	}
+	for a, s := range sources {
+		list[a] = slices.ContainsFunc(m.Modules, func(m kernels.Module) bool { return m.Source == s.file })
+	}
+	return list
+})
+
+func built(a Algorithm) bool { return builds()[a] }
 
 func put64(b []byte, off int, v uint64) { binary.LittleEndian.PutUint64(b[off:], v) }
 func put32(b []byte, off int, v uint32) { binary.LittleEndian.PutUint32(b[off:], v) }

@@ -40,24 +40,49 @@ func offsets(t *testing.T, file, name string) (map[string]int, int) {
 }
 
 func TestArgumentsMirrorSources(t *testing.T) {
-	got, size := offsets(t, "oneshot_pull.cu", "AllReduceArgs")
-	require.Equal(t, map[string]int{"peer": pullPeer, "pad": pullPad, "in": pullIn, "out": pullOut, "stage": pullStage,
+	pull := map[string]int{"peer": pullPeer, "pad": pullPad, "in": pullIn, "out": pullOut, "stage": pullStage,
 		"control": pullControl, "status": pullStatus, "count": pullCount, "half": pullHalf, "timeout_ns": pullTimeout,
-		"rank": pullRank, "world": pullWorld, "head": pullHead, "reserved": pullHead + 4}, got)
+		"rank": pullRank, "world": pullWorld, "head": pullHead, "reserved": pullHead + 4}
+	got, size := offsets(t, "oneshot_pull.cu", "AllReduceArgs")
+	require.Equal(t, pull, got)
 	require.Equal(t, pullBytes, size)
 	got, size = offsets(t, "reduce_local.cu", "ReduceArgs")
 	require.Equal(t, map[string]int{"part": reducePart, "out": reduceOut, "count": reduceCount, "world": reduceWorld, "head": reduceHead}, got)
 	require.Equal(t, reduceBytes, size)
+	push := map[string]int{"box": pushBox, "in": pushIn, "out": pushOut, "control": pushControl, "status": pushStatus, "count": pushCount,
+		"slots": pushSlots, "timeout_ns": pushTimeout, "rank": pushRank, "world": pushWorld}
+	for a := OneshotPush; a <= TwoshotPush; a++ {
+		switch {
+		case !built(a):
+		case a.pushes():
+			got, size = offsets(t, sources[a].file+".cu", "PushArgs")
+			require.Equal(t, push, got)
+			require.Equal(t, pushBytes, size)
+		default:
+			got, size = offsets(t, sources[a].file+".cu", "TwoshotArgs")
+			pull["result"] = twoshotResult
+			require.Equal(t, pull, got)
+			require.Equal(t, twoshotBytes, size)
+		}
+	}
 
 	m, err := kernels.Load()
 	require.NoError(t, err)
-	for _, mod := range m.Modules {
-		want, ours := map[string]int{"oneshot_pull": pullBytes, "reduce_local": reduceBytes}[mod.Source]
-		if !ours {
-			continue
+	for a, source := range sources {
+		var names []string
+		for _, mod := range m.Modules {
+			if mod.Source != source.file {
+				continue
+			}
+			names = names[:0]
+			for _, e := range mod.Entries {
+				require.Equal(t, source.bytes, e.Bytes, "%s %s", mod.File, e.Name)
+				names = append(names, e.Name)
+			}
+			for _, dt := range DTypes() {
+				require.Contains(t, names, source.entry+dt.String())
+			}
 		}
-		for _, e := range mod.Entries {
-			require.Equal(t, want, e.Bytes, "%s %s", mod.File, e.Name)
-		}
+		require.Equal(t, built(Algorithm(a)), names != nil)
 	}
 }

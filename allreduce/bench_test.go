@@ -76,23 +76,33 @@ func BenchmarkGraph(b *testing.B) {
 	if rt.Info().Emulated {
 		sizes, replays = sizes[:1], 1 // to see that it works; the time means nothing
 	}
-	for _, world := range []int{2, 4, 8} {
-		for _, size := range sizes {
-			b.Run(fmt.Sprintf("ranks=%d/bytes=%d", world, size), func(b *testing.B) {
-				g := newGroup(b, rt, Config{Ranks: world, MaxBytes: 1 << 20})
-				plan, err := g.Plan(size/2, BF16)
-				require.NoError(b, err)
-				wrong, times := measureGraph(b, g, size, replays)
-				b.ReportMetric(0, "ns/op")
-				b.ReportMetric(float64(times[len(times)/2])/callsPerGraph/1e3, "us/call")
-				b.ReportMetric(float64(times[len(times)*95/100])/callsPerGraph/1e3, "p95-us/call")
-				b.ReportMetric(float64(wrong), "wrong")
-				require.Zero(b, wrong)
-				b.ReportMetric(float64(plan.Blocks), "blocks")
-				b.ReportMetric(float64(plan.Threads), "threads")
-			})
+	for _, alg := range append([]Algorithm{Auto}, directAlgorithms...) {
+		for _, world := range []int{2, 4, 8} {
+			for _, size := range sizes {
+				b.Run(fmt.Sprintf("%v/ranks=%d/bytes=%d", alg, world, size), func(b *testing.B) {
+					g := newGroup(b, rt, Config{Ranks: world, Algorithm: alg, MaxBytes: 1 << 20, PushBytes: pushForAll(alg)})
+					plan, err := g.Plan(size/2, BF16)
+					require.NoError(b, err)
+					wrong, times := measureGraph(b, g, size, replays)
+					b.ReportMetric(0, "ns/op")
+					b.ReportMetric(float64(times[len(times)/2])/callsPerGraph/1e3, "us/call")
+					b.ReportMetric(float64(times[len(times)*95/100])/callsPerGraph/1e3, "p95-us/call")
+					b.ReportMetric(float64(wrong), "wrong")
+					require.Zero(b, wrong)
+					b.ReportMetric(float64(plan.Blocks), "blocks")
+					b.ReportMetric(float64(plan.Threads), "threads")
+				})
+			}
 		}
 	}
+}
+
+// pushForAll is room for one launch of any size measured, where an algorithm is asked for.
+func pushForAll(a Algorithm) uint64 {
+	if a == Auto {
+		return 0
+	}
+	return 1 << 20
 }
 
 // measureGraph gives the sorted replay times, and the number of wrong elements over all ranks after the last.
@@ -167,13 +177,17 @@ func BenchmarkLaunch(b *testing.B) {
 	require.NoError(b, g.Sync(ctx))
 }
 
-// The hot path allocates nothing.
+// The hot path allocates nothing, whatever the algorithms of the calls.
 func TestHotPathAllocatesNothing(t *testing.T) {
-	g := newGroup(t, openAny(t), Config{Ranks: 2})
+	g := newGroup(t, openAny(t), Config{Ranks: 2, Table: turns()})
 	r := newRig(t, g, 4096)
 	in, out, _, _ := r.views(trial{count: 100, dt: BF16})
+	count := uint64(100)
 	call := func() {
-		if err := g.AllReduce(in, out, 100, BF16); err != nil {
+		if count--; count < 90 {
+			count = 100
+		}
+		if err := g.AllReduce(in, out, count, BF16); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -2,6 +2,7 @@ package allreduce
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fenceline/fenceline/flags"
@@ -18,12 +19,20 @@ type Config struct {
 	Devices []int
 	// Share allows several ranks on one device ("virtual ranks").
 	Share bool
-	// Algorithm other than Auto is used whatever the machine; NewGroup fails if it cannot work.
+	// Algorithm other than Auto is used for every call, whatever the machine; NewGroup fails if it cannot work.
 	Algorithm Algorithm
+	// Table is what tuning found, which Auto goes by instead of the shipped choice, call by call. Rules whose algorithm
+	// cannot work here are passed over, and in a Capture so are those of copy and host where direct kernels can run.
+	Table Table
 	// MaxBytes is the largest message handled by one launch; larger ones are done in pieces. Each rank
 	// keeps about twice that much staging memory (copy and host: one times the world size). A multiple of
 	// 16. 0 is 4 MiB.
 	MaxBytes uint64
+	// PushBytes is the largest message that Auto gives to oneshot-push or twoshot-push, and the largest that one launch of
+	// them handles. Each rank keeps 4 × Ranks times that much memory for packets with oneshot-push, and 8 times with
+	// twoshot-push; less where the shipped choice or MaxBytes end earlier. A multiple of 16. 0 is what takes 8 MiB or less with
+	// each: for oneshot-push 512 KiB with 2 ranks, 128 KiB with 4, 32 KiB with 8; for twoshot-push 1 MiB.
+	PushBytes uint64
 	// DirectBytes is the size, in bytes, from which peers read a registered input directly; a smaller one is staged
 	// like any other, because the second flag exchange costs more than the copy. 0 is 1 MiB; 1 is always.
 	DirectBytes uint64
@@ -101,6 +110,8 @@ func (c *Config) validate(rt *launcher.Runtime) error {
 		return bad("MaxBytes", "%d is not a multiple of 16", c.MaxBytes)
 	case c.MaxBytes > mostMaxBytes:
 		return bad("MaxBytes", "%d is above 1 TiB", c.MaxBytes)
+	case c.PushBytes%16 != 0 || c.PushBytes > mostMaxBytes:
+		return bad("PushBytes", "%d: use a multiple of 16 up to 1 TiB", c.PushBytes)
 	case c.Timeout < 0 || c.Timeout > longestTimeout:
 		return bad("Timeout", "%v: use up to %v, or 0 for %v", c.Timeout, longestTimeout, defaultTimeout)
 	case c.Blocks < 0 || c.Blocks > flags.MaxBlocks:
@@ -108,6 +119,10 @@ func (c *Config) validate(rt *launcher.Runtime) error {
 	case c.Threads < 0 || c.Threads > maxThreads || c.Threads%32 != 0:
 		return bad("Threads", "%d: use a multiple of 32 up to %d, or 0 to choose by size", c.Threads, maxThreads)
 	}
+	if err := c.Table.check(); err != nil {
+		return err
+	}
+	c.Table = slices.Clone(c.Table)
 	if c.MaxBytes == 0 {
 		c.MaxBytes = defaultMaxBytes
 	}

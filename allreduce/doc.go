@@ -18,13 +18,16 @@
 //
 // Select says what would be done on a machine, and why; NewGroup does that for the machine it is on, for all ranks alike.
 // What decides is the machine's description, what probing measured (Config.Measurement; without it claims are
-// believed), and knobs. A pair of devices that failed a probe counts as having no peer access.
+// believed), and knobs. A pair of devices that failed a probe counts as having no peer access; one that only fails to
+// read is written to, by the algorithms that push. Where direct kernels can run, size, dtype, number of ranks and links decide
+// call by call, by Config.Table or else by the shipped choice; Group.Plan says for each. All ranks choose alike, and a graph
+// keeps what its calls had when they were captured.
 //
 // Knobs are environment variables, for operators. The package reads no environment by itself: a program passes
 // KnobsFromEnv(os.Environ()) as Config.Knobs. What a Config states wins over them. Unknown names with the prefix and
 // values that are not listed are errors.
 //
-//	FENCELINE_ALGO         auto, oneshot-pull, copy, host: the algorithm
+//	FENCELINE_ALGO         auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, copy, host: the algorithm
 //	FENCELINE_P2P_LEVEL    LOC, NVL, PIX, PXB, PHB, NODE, SYS: the farthest path over which devices access each other
 //	                       directly, in nvidia-smi's words; LOC is never. A path that is not known is too far for all but SYS.
 //	FENCELINE_P2P_DISABLE  0, 1: 1 turns direct access between devices off

@@ -137,7 +137,7 @@ func ExampleSelect() {
 		fmt.Println(plan)
 	}
 	// Output:
-	// oneshot-pull (16×256): all 2 devices reach each other directly, if their NVLinks mean what they usually do: nothing states their peer access
+	// oneshot-push (32×256): all 2 devices reach each other directly, if their NVLinks mean what they usually do: nothing states their peer access; the default up to 524288 bytes of 2 ranks over NVLink
 	// host (16×256): FENCELINE_P2P_DISABLE=1 turns direct access off, so direct kernels cannot run and copies would pass through host memory anyway
 }
 
@@ -149,7 +149,7 @@ func ExampleKnobsFromEnv() {
 	fmt.Println(err)
 	// Output:
 	// host 500ms <nil>
-	// environment: FENCELINE_ALGO="fast": want auto, oneshot-pull, copy, host
+	// environment: FENCELINE_ALGO="fast": want auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, copy, host
 }
 
 // Probing the devices before a group is made, so that a path that only claims to work is not taken. On GPUs use
@@ -179,7 +179,7 @@ func ExampleConfig_measurement() {
 	}
 	fmt.Println(plan.Algorithm, "-", plan.Reason)
 	// Output:
-	// oneshot-pull - all 2 devices reach each other directly, as probing found
+	// oneshot-push - all 2 devices reach each other directly, as probing found; the default up to 524288 bytes of 2 ranks over NVLink
 }
 
 // env is what ExampleNewGroup makes step by step, for one element of f32 on each rank.

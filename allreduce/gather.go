@@ -13,17 +13,20 @@ type gather struct {
 	parts         launcher.Buffer      // one part per rank, each partBytes long
 	pinned        *launcher.HostBuffer // host: this rank's data
 	source        launcher.Buffer      // what peers copy in this piece
+	part          uint64               // bytes from one part to the next
 	ready, copied *launcher.Event
 }
 
 func (r *Rank) buildGather() (err error) {
-	rt, t := r.g.rt, &gather{}
+	limit := &r.g.policy.limit
+	part := (max(limit[Copy], limit[Host]) + 255) / 256 * 256 // parts are apart and aligned
+	rt, t := r.g.rt, &gather{part: part}
 	r.gather = t
-	if t.parts, err = rt.Alloc(r.dev, uint64(r.g.cfg.Ranks)*r.g.partBytes()); err != nil {
+	if t.parts, err = rt.Alloc(r.dev, uint64(r.g.cfg.Ranks)*part); err != nil {
 		return err
 	}
-	if r.g.algorithm == Host {
-		if t.pinned, err = rt.AllocHost(r.g.partBytes()); err != nil {
+	if limit[Host] != 0 {
+		if t.pinned, err = rt.AllocHost(part); err != nil {
 			return err
 		}
 	}
@@ -33,9 +36,6 @@ func (r *Rank) buildGather() (err error) {
 	t.copied, err = rt.NewEvent(r.dev, false)
 	return err
 }
-
-// partBytes keeps parts apart and aligned.
-func (g *Group) partBytes() uint64 { return (g.cfg.MaxBytes + 255) / 256 * 256 }
 
 func (t *gather) release() error {
 	var errs []error
@@ -55,13 +55,14 @@ func (t *gather) release() error {
 
 func (r *Rank) enqueueGather(p party, op *operation) error {
 	total := op.call.count * op.call.dtype.Size()
-	for off := uint64(0); off < total; off += r.g.cfg.MaxBytes {
-		n := min(r.g.cfg.MaxBytes, total-off)
+	most := r.g.policy.limit[op.call.algorithm]
+	for off := uint64(0); off < total; off += most {
+		n := min(most, total-off)
 		in, err := op.in.Slice(off, n)
 		if err != nil {
 			return err
 		}
-		if err := r.gatherPiece(p, in, op.out.Ptr()+off, op.call.dtype); err != nil {
+		if err := r.gatherPiece(p, op, in, op.out.Ptr()+off); err != nil {
 			return err
 		}
 	}
@@ -69,10 +70,10 @@ func (r *Rank) enqueueGather(p party, op *operation) error {
 }
 
 // gatherPiece queues one piece. It returns nil early when the party refuses work; the caller looks.
-func (r *Rank) gatherPiece(p party, in launcher.Buffer, out uint64, dt DType) error {
+func (r *Rank) gatherPiece(p party, op *operation, in launcher.Buffer, out uint64) error {
 	g, t := r.g, r.gather
 	t.source = in
-	if t.pinned != nil {
+	if op.call.algorithm == Host {
 		own, err := t.pinned.Buffer().Slice(0, in.Size())
 		if err != nil {
 			return err
@@ -104,7 +105,7 @@ func (r *Rank) gatherPiece(p party, in launcher.Buffer, out uint64, dt DType) er
 			}
 		}
 	}
-	return r.launchReduce(in, out, dt)
+	return r.launchReduce(op, in, out)
 }
 
 // copyPeers queues the copies of n bytes from every peer into this rank's parts.
@@ -116,7 +117,7 @@ func (r *Rank) copyPeers(n uint64) error {
 		if err := r.stream.Wait(p.gather.ready); err != nil {
 			return err
 		}
-		part, err := r.gather.parts.Slice(uint64(p.id)*r.g.partBytes(), n)
+		part, err := r.gather.parts.Slice(uint64(p.id)*r.gather.part, n)
 		if err != nil {
 			return err
 		}
@@ -128,10 +129,11 @@ func (r *Rank) copyPeers(n uint64) error {
 }
 
 // launchReduce sums the parts, with this rank's own data read where it is.
-func (r *Rank) launchReduce(in launcher.Buffer, out uint64, dt DType) error {
-	a := r.packed[:reduceBytes]
+func (r *Rank) launchReduce(op *operation, in launcher.Buffer, out uint64) error {
+	k, dt := r.kits[op.call.algorithm], op.call.dtype
+	a := k.packed[:reduceBytes]
 	for p := range r.g.ranks {
-		at := r.gather.parts.Ptr() + uint64(p)*r.g.partBytes()
+		at := r.gather.parts.Ptr() + uint64(p)*r.gather.part
 		if p == r.id {
 			at = in.Ptr()
 		}
@@ -141,10 +143,5 @@ func (r *Rank) launchReduce(in launcher.Buffer, out uint64, dt DType) error {
 	put64(a, reduceCount, in.Size()/dt.Size())
 	put32(a, reduceWorld, uint32(len(r.g.ranks)))
 	put32(a, reduceHead, 0) // parts are aligned; where in or out is not, the kernel goes element by element
-	if err := r.args[dt].SetBytes(0, a); err != nil {
-		return err
-	}
-	blocks, threads := r.g.shape(in.Size())
-	cfg := launcher.Linear(uint32(blocks), uint32(threads))
-	return r.kernels[dt].Launch(r.stream, cfg, r.args[dt])
+	return k.launch(r, op.call.algorithm, dt, in.Size())
 }

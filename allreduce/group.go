@@ -23,13 +23,13 @@ const (
 // Group is all ranks of one process. Its methods may be called from any goroutine, but each rank's calls
 // must come in one order, the same on all ranks.
 type Group struct {
-	rt        *launcher.Runtime
-	cfg       Config
-	ranks     []*Rank
-	algorithm Algorithm
-	reason    string
-	fit       map[int]int // blocks per rank that can be resident, by threads per block
-	shares    bool        // some ranks share a device
+	rt     *launcher.Runtime
+	cfg    Config
+	ranks  []*Rank
+	policy *policy     // which algorithm each call takes
+	direct bool        // some calls take kernels that wait for each other
+	fit    map[int]int // blocks per rank that can be resident, by threads per block
+	shares bool        // some ranks share a device
 
 	agree agreement
 	meet  *meeting
@@ -44,6 +44,7 @@ type Group struct {
 	registrations atomic.Pointer[[]*Registration]
 	modules       []*launcher.Module
 	reserved      map[int]int // SMs taken in the ledger of residency, by device
+	claimed       []path      // in the ledger of paths
 
 	life    sync.RWMutex // held while statuses are read, and while they are freed
 	closed  atomic.Bool
@@ -52,8 +53,8 @@ type Group struct {
 	stopped sync.Once
 }
 
-// NewGroup makes a group on rt: chooses the algorithm from what the devices can do, loads the kernels, and
-// allocates the flags and staging of every rank. Everything the group needs is loaded here, so that no later
+// NewGroup makes a group on rt: finds the algorithms that the devices can do, loads the kernels, and
+// allocates the flags, staging and packets of every rank. Everything the group needs is loaded here, so that no later
 // call loads anything while a peer waits. Close it before rt.
 //
 // The error is an *ArgumentError or *NameError for a Config that cannot be used, a *PlanError when no algorithm, or not
@@ -71,30 +72,32 @@ func NewGroup(rt *launcher.Runtime, cfg Config) (*Group, error) {
 	}
 	s := &selector{m: m, measured: cfg.Measurement, devices: cfg.Devices, knobs: cfg.Knobs}
 	enablePeers(rt, s)
-	algorithm, reason, err := s.choose(cfg.Algorithm)
+	p, err := s.policy(cfg.Algorithm)
 	if err != nil {
 		return nil, err
 	}
-	g, err := assemble(rt, cfg, s, algorithm, reason)
+	p.table, p.most, p.push = cfg.Table, cfg.MaxBytes, cfg.PushBytes
+	p.bound()
+	g, err := assemble(rt, cfg, s, p)
 	var crowded *PlanError
-	if cfg.Algorithm == Auto && cfg.Knobs.Algorithm == Auto && errors.As(err, &crowded) { // no room for blocks that wait for each other: the next rung
-		algorithm, reason = s.nextRung(crowded.Reason)
-		return assemble(rt, cfg, s, algorithm, reason)
+	if p.forced == Auto && errors.As(err, &crowded) { // no room for blocks that wait for each other: the next rung
+		return assemble(rt, cfg, s, s.nextRung(*p, crowded.Reason))
 	}
 	return g, err
 }
 
-func assemble(rt *launcher.Runtime, cfg Config, s *selector, algorithm Algorithm, reason string) (*Group, error) {
-	if algorithm == Copy {
-		if err := disablePeers(rt, s); err != nil {
-			return nil, fmt.Errorf("new group: %w", err)
-		}
+func assemble(rt *launcher.Runtime, cfg Config, s *selector, p *policy) (*Group, error) {
+	g := &Group{rt: rt, cfg: cfg, policy: p, agree: agreement{world: cfg.Ranks}, graphs: map[*Graph]struct{}{}, stop: make(chan struct{})}
+	for a, limit := range p.limit {
+		g.direct = g.direct || limit != 0 && Algorithm(a).direct()
 	}
-	g := &Group{rt: rt, cfg: cfg, algorithm: algorithm, reason: reason, agree: agreement{world: cfg.Ranks},
-		graphs: map[*Graph]struct{}{}, stop: make(chan struct{})}
 	g.meet = newMeeting(cfg.Ranks, g.stop)
 	g.registrations.Store(&[]*Registration{})
-	if err := g.build(); err != nil {
+	err := g.claimPaths(s)
+	if err == nil {
+		err = g.build()
+	}
+	if err != nil {
 		return nil, joined(fmt.Errorf("new group: %w", err), g.release())
 	}
 	return g, nil
@@ -102,30 +105,21 @@ func assemble(rt *launcher.Runtime, cfg Config, s *selector, algorithm Algorithm
 
 // build allocates every rank and loads its kernels.
 func (g *Group) build() error {
-	type loaded struct {
-		module    *launcher.Module
-		dependent bool
-	}
-	on := map[int]loaded{}
-	source := reduceKernel
-	if g.algorithm == OneshotPull {
-		source = pullKernel
-	}
+	on := map[int]*loaded{}
 	for r, dev := range g.cfg.Devices {
-		l, ok := on[dev]
-		if ok {
+		l := on[dev]
+		if l != nil {
 			g.shares = true
 		} else {
-			m, build, err := g.load(dev, source.file)
-			if err != nil {
+			l = &loaded{}
+			on[dev] = l
+			if err := g.loadAll(dev, l); err != nil {
 				return err
 			}
-			l = loaded{m, build.SM >= dependentSM}
-			on[dev] = l
 		}
-		rank := &Rank{g: g, id: r, dev: dev, dependent: l.dependent}
+		rank := &Rank{g: g, id: r, dev: dev}
 		g.ranks = append(g.ranks, rank)
-		if err := rank.build(l.module, source); err != nil {
+		if err := rank.build(l); err != nil {
 			return fmt.Errorf("rank %d: %w", r, err)
 		}
 	}
@@ -133,6 +127,31 @@ func (g *Group) build() error {
 		r.connect()
 	}
 	return g.reserve()
+}
+
+// loaded is the modules of one device, by algorithm.
+type loaded [numAlgorithms]struct {
+	module    *launcher.Module
+	dependent bool
+}
+
+// loadAll loads the kernels of every algorithm that calls may take. Copy and host have the same.
+func (g *Group) loadAll(dev int, l *loaded) error {
+	for a, limit := range g.policy.limit {
+		switch {
+		case limit == 0:
+			continue
+		case Algorithm(a) == Host && l[Copy].module != nil:
+			l[a] = l[Copy]
+			continue
+		}
+		m, build, err := g.load(dev, sources[a].file)
+		if err != nil {
+			return err
+		}
+		l[a].module, l[a].dependent = m, build.SM >= dependentSM
+	}
+	return nil
 }
 
 // load loads the best build of a kernel source for a device.
@@ -171,23 +190,21 @@ func (g *Group) Rank(r int) *Rank {
 	return g.ranks[r]
 }
 
-// Plan is what AllReduce does with count elements of dt. The error is an *ArgumentError.
+// Plan is what AllReduce does with count elements of dt, the same on all ranks. The error is an *ArgumentError.
 func (g *Group) Plan(count uint64, dt DType) (Plan, error) {
 	n, err := bytesOf(-1, count, dt)
 	if err != nil {
 		return Plan{}, err
 	}
-	p := Plan{Algorithm: g.algorithm, Reason: g.reason, Pieces: piecesOf(n, g.cfg.MaxBytes)}
-	p.Blocks, p.Threads = g.shape(min(n, g.cfg.MaxBytes))
-	return p, nil
+	return g.policy.plan(n, dt, g.shape), nil
 }
 
-// shape is the grid for a piece of n bytes.
-func (g *Group) shape(n uint64) (blocks, threads int) {
-	blocks, threads = shape(n, len(g.ranks), g.fitting)
+// shape is the grid of a launch of n bytes.
+func (g *Group) shape(a Algorithm, n uint64) (blocks, threads int) {
+	blocks, threads = shape(a, n, len(g.ranks), g.fitting)
 	if g.cfg.Threads != 0 {
 		threads = g.cfg.Threads
-		blocks = min(blocksFor(packsOf(n), threads), g.fit[threads])
+		blocks = min(blocksFor(workOf(a, n, len(g.ranks)), threads), g.fit[threads])
 	}
 	if g.cfg.Blocks != 0 {
 		blocks = min(g.cfg.Blocks, g.fit[threads])
@@ -224,7 +241,7 @@ func (g *Group) AllReduce(in, out []launcher.Buffer, count uint64, dt DType) err
 		}
 	}
 	harmonise(ops[:len(g.ranks)])
-	if g.algorithm == OneshotPull {
+	if ops[0].call.algorithm.direct() || count == 0 {
 		for r, rank := range g.ranks {
 			if err := rank.enqueue(&ops[r]); err != nil {
 				return err
@@ -485,5 +502,6 @@ func (g *Group) release() error {
 		errs = append(errs, m.Close())
 	}
 	g.unreserve()
+	g.leavePaths()
 	return joined(errs...)
 }

@@ -17,6 +17,7 @@ func TestKnobsFromEnv(t *testing.T) {
 		"FENCELINE_ALGO=auto":         {},
 		"FENCELINE_ALGO=copy":         {Algorithm: Copy},
 		"FENCELINE_ALGO=Oneshot-Pull": {Algorithm: OneshotPull},
+		"FENCELINE_ALGO=twoshot-push": {Algorithm: TwoshotPush},
 		"FENCELINE_P2P_LEVEL=LOC":     {P2PLevel: LevelLOC},
 		"FENCELINE_P2P_LEVEL=NVL":     {P2PLevel: LevelNVL},
 		"FENCELINE_P2P_LEVEL=node":    {P2PLevel: LevelNODE},
@@ -40,9 +41,9 @@ func TestKnobsFromEnv(t *testing.T) {
 
 func TestKnobsRefused(t *testing.T) {
 	for env, message := range map[string]string{
-		"FENCELINE_ALGO=":                          `environment: FENCELINE_ALGO="": want auto, oneshot-pull, copy, host`,
-		"FENCELINE_ALGO=fast":                      `environment: FENCELINE_ALGO="fast": want auto, oneshot-pull, copy, host`,
-		"FENCELINE_ALGO= copy":                     `environment: FENCELINE_ALGO=" copy": want auto, oneshot-pull, copy, host`,
+		"FENCELINE_ALGO=":                          `environment: FENCELINE_ALGO="": want auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, copy, host`,
+		"FENCELINE_ALGO=fast":                      `environment: FENCELINE_ALGO="fast": want auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, copy, host`,
+		"FENCELINE_ALGO= copy":                     `environment: FENCELINE_ALGO=" copy": want auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, copy, host`,
 		"FENCELINE_P2P_LEVEL=":                     `environment: FENCELINE_P2P_LEVEL="": want LOC, NVL, PIX, PXB, PHB, NODE, SYS`,
 		"FENCELINE_P2P_LEVEL=3":                    `environment: FENCELINE_P2P_LEVEL="3": want LOC, NVL, PIX, PXB, PHB, NODE, SYS`,
 		"FENCELINE_P2P_DISABLE=":                   `environment: FENCELINE_P2P_DISABLE="": want 0, 1`,

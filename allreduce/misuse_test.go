@@ -17,14 +17,14 @@ import (
 
 // A rank that has timed out stages nothing more, so what it staged in an earlier call stays for a late peer.
 func TestPoisonedRankStagesNothing(t *testing.T) {
-	g, err := NewGroup(openAny(t), Config{Ranks: 2, Share: true, MaxBytes: 1 << 16, Timeout: 200 * time.Millisecond})
+	g, err := NewGroup(openAny(t), Config{Ranks: 2, Share: true, Algorithm: OneshotPull, MaxBytes: 1 << 16, Timeout: 200 * time.Millisecond})
 	require.NoError(t, err)
 	defer g.Close()
 	r := newRig(t, g, 4096)
 	in, out, _, _ := r.views(trial{count: 1000, dt: F32})
 	ctx, cancel := r.ctx()
 	defer cancel()
-	stage := func() []uint32 { return r.words(0, g.Rank(0).stage) }
+	stage := func() []uint32 { return r.words(0, g.Rank(0).scratch.stage) }
 	for i := range 3 { // the first times out, the others find the rank poisoned
 		require.NoError(t, g.Rank(0).stream.CopyIn(ctx, in[0], payload(r.rng, F32, 1000)))
 		require.NoError(t, g.Rank(0).AllReduce(in[0], out[0], 1000, F32))
@@ -301,7 +301,7 @@ func TestCaptureEachRank(t *testing.T) {
 			require.ErrorContains(t, err, "differ in count")
 			require.Less(t, time.Since(start), g.cfg.Timeout/2, "found by comparison, not by waiting")
 			require.ErrorIs(t, errors.Join(errs...), ErrMismatch)
-			if alg != OneshotPull {
+			if !alg.direct() {
 				for p, err := range errs {
 					require.ErrorIs(t, err, ErrMismatch, "rank %d", p)
 				}

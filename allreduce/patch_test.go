@@ -21,10 +21,7 @@ func TestPatch(t *testing.T) {
 			require.True(t, bytes.Contains(ptx, add))
 			return bytes.ReplaceAll(ptx, add, []byte("sub.f32")), nil
 		}})
-		want := "reduce_local.sm_90.ptx"
-		if alg == OneshotPull {
-			want = "oneshot_pull.sm_90.ptx"
-		}
+		want := sources[alg].file + ".sm_90.ptx"
 		require.Equal(t, []string{want, want}, files)
 		r := newRig(t, g, 64)
 		in, out, _, _ := r.views(trial{count: 1, dt: F32})

@@ -1,7 +1,6 @@
 package allreduce
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/fenceline/fenceline/launcher"
@@ -36,8 +35,8 @@ func describe(rt *launcher.Runtime, given *topo.Machine) (*topo.Machine, error) 
 	return &merged, nil
 }
 
-// enablePeers opens every pair that may be used. One that cannot be opened after all counts as having no access: a
-// claim is not a promise.
+// enablePeers opens every pair that may be read. One that cannot be opened after all counts as having no access: a
+// claim is not a promise. Pairs that can only be written are opened by the groups that do: see claimPaths.
 func enablePeers(rt *launcher.Runtime, s *selector) {
 	for _, i := range s.devices {
 		for _, j := range s.devices {
@@ -53,20 +52,4 @@ func enablePeers(rt *launcher.Runtime, s *selector) {
 			}
 		}
 	}
-}
-
-// disablePeers closes the pairs over which reading failed, which an earlier user of the runtime may have opened:
-// without peer access the driver takes copies through host memory.
-func disablePeers(rt *launcher.Runtime, s *selector) error {
-	for _, i := range s.devices {
-		for _, j := range s.devices {
-			if i == j || disproved(i, j, "read", s.found(i, j).Read) == "" {
-				continue
-			}
-			if err := rt.DisablePeer(i, j); err != nil {
-				return fmt.Errorf("keep copies off a path that failed its probe: %w", err)
-			}
-		}
-	}
-	return nil
 }

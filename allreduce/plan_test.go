@@ -32,18 +32,19 @@ func TestChoose(t *testing.T) {
 		got     Algorithm
 		reason  string
 	}{
-		"all":         {machine("X11", "1X1", "11X"), []int{0, 1, 2}, Auto, OneshotPull, "all 3 devices reach each other directly"},
+		"all":         {machine("X11", "1X1", "11X"), []int{0, 1, 2}, Auto, OneshotPush, "all 3 devices reach each other directly; the default up to 16384 bytes of 3 ranks without NVLink"},
 		"one":         {machine("X"), []int{0}, Auto, OneshotPull, "a single rank"},
-		"virtual":     {machine("X0", "0X"), []int{1, 1, 1}, Auto, OneshotPull, "all ranks share device 1"},
+		"virtual":     {machine("X0", "0X"), []int{1, 1, 1}, Auto, OneshotPush, "all ranks share device 1; the default up to 131072 bytes of 3 ranks on one device"},
 		"one way":     {machine("X1", "0X"), []int{0, 1}, Auto, Copy, "1→0: device 1 cannot read the memory of device 0, and direct kernels need both directions"},
 		"none":        {machine("X0", "0X"), []int{0, 1}, Auto, Host, "devices 0 and 1 have no peer access in either direction, so direct kernels cannot run and copies would pass through host memory anyway"},
-		"subset":      {machine("X10", "1X0", "00X"), []int{0, 1}, Auto, OneshotPull, "all 2 devices reach each other directly"},
+		"subset":      {machine("X10", "1X0", "00X"), []int{0, 1}, Auto, OneshotPush, "all 2 devices reach each other directly; the default up to 65536 bytes of 2 ranks without NVLink"},
 		"one missing": {machine("X11", "1X0", "11X"), []int{0, 1, 2}, Auto, Copy, "1→2: device 1 cannot read the memory of device 2, and direct kernels need both directions"},
 		"unknown":     {machine("X?", "1X"), []int{0, 1}, Auto, Copy, "0→1: it is not known whether device 0 can read the memory of device 1, for nothing states it; direct kernels are not risked on that, and the driver finds copies a way"},
-		"code":        {blocked, []int{0, 1}, Auto, Copy, "1→0: device 1 cannot read the memory of device 0 (NS), and direct kernels need both directions"},
+		"code":        {blocked, []int{0, 1}, Auto, OneshotPush, "1→0: device 1 cannot read the memory of device 0 (NS), so peers are only written to"},
 		"writes":      {noWrites, []int{0, 1}, Auto, Copy, "0→1: device 0 cannot write the memory of device 1 (CNS), and direct kernels need both directions"},
 		"forced":      {machine("X1", "1X"), []int{0, 1}, Host, Host, "asked for"},
 		"forced pull": {machine("X1", "1X"), []int{0, 1}, OneshotPull, OneshotPull, "asked for"},
+		"forced push": {blocked, []int{0, 1}, OneshotPush, OneshotPush, "asked for"},
 		"forced copy": {machine("X0", "0X"), []int{0, 1}, Copy, Copy, "asked for"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -62,23 +63,30 @@ func TestChoose(t *testing.T) {
 
 func TestShape(t *testing.T) {
 	fit := func(limit int) func(int) int { return func(int) int { return limit } }
-	for n := uint64(0); n <= 1<<24; n = n*2 + 1 {
-		for world := 1; world <= 16; world++ {
-			for _, limit := range []int{1, 16, 1000} {
-				blocks, threads := shape(n, world, fit(limit))
-				require.GreaterOrEqual(t, blocks, 1)
-				require.LessOrEqual(t, blocks, min(limit, mostBlocks))
-				require.GreaterOrEqual(t, threads, 64)
-				require.LessOrEqual(t, threads, maxThreads)
-				require.Zero(t, threads%32)
+	for _, a := range Algorithms()[1:] {
+		for n := uint64(0); n <= 1<<24; n = n*2 + 1 {
+			for world := 1; world <= 16; world++ {
+				for _, limit := range []int{1, 16, 1000} {
+					blocks, threads := shape(a, n, world, fit(limit))
+					require.GreaterOrEqual(t, blocks, 1)
+					require.LessOrEqual(t, blocks, min(limit, mostBlocks))
+					require.GreaterOrEqual(t, threads, 64)
+					require.LessOrEqual(t, threads, maxThreads)
+					require.Zero(t, threads%32)
+				}
 			}
 		}
 	}
-	for _, c := range []struct{ world, kb, blocks, threads int }{
-		{2, 1, 1, 64}, {2, 8, 2, 256}, {2, 64, 16, 256}, {2, 512, 32, 512},
-		{4, 64, 16, 256}, {4, 128, 16, 512}, {8, 8, 2, 256}, {8, 64, 8, 512},
+	for _, c := range []struct {
+		a                          Algorithm
+		world, kb, blocks, threads int
+	}{
+		{OneshotPull, 2, 1, 1, 64}, {OneshotPull, 2, 8, 2, 256}, {Copy, 2, 64, 16, 256}, {OneshotPull, 2, 512, 32, 512},
+		{OneshotPull, 4, 64, 16, 256}, {Host, 4, 128, 16, 512}, {OneshotPull, 8, 8, 2, 256}, {TwoshotPull, 8, 64, 8, 512},
+		{OneshotPush, 8, 8, 8, 128}, {OneshotPush, 2, 32, 32, 128}, {OneshotPush, 2, 64, 32, 256}, {OneshotPush, 2, 512, 32, 512},
+		{TwoshotPush, 8, 64, 8, 128}, {TwoshotPush, 8, 1024, 32, 512}, {TwoshotPush, 8, 1, 1, 64},
 	} {
-		blocks, threads := shape(uint64(c.kb)<<10, c.world, fit(64))
+		blocks, threads := shape(c.a, uint64(c.kb)<<10, c.world, fit(64))
 		require.Equal(t, []int{c.blocks, c.threads}, []int{blocks, threads}, "%+v", c)
 	}
 }

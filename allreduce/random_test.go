@@ -31,10 +31,10 @@ func TestRandomCalls(t *testing.T) {
 		calls = n
 	}
 	for _, world := range []int{4, 8} {
-		for alg, share := range map[Algorithm]int{OneshotPull: calls / 2, Copy: calls / 100, Host: calls / 100} {
+		for alg, share := range shares(calls) {
 			t.Run(fmt.Sprintf("%d/%v", world, alg), func(t *testing.T) {
 				start := time.Now()
-				g := newGroup(t, rt, Config{Ranks: world, Algorithm: alg, DirectBytes: 1})
+				g := newGroup(t, rt, Config{Ranks: world, Algorithm: alg, Table: mixed(), DirectBytes: 1})
 				w := newWorkload(t, g, most)
 				for done := 0; done < max(share, 1); {
 					done += w.batch(min(256, max(share, 1)-done))
@@ -44,6 +44,26 @@ func TestRandomCalls(t *testing.T) {
 			})
 		}
 	}
+}
+
+// shares is how many calls each algorithm gets; Auto has a table that mixes them.
+func shares(calls int) map[Algorithm]int {
+	list := map[Algorithm]int{Auto: calls / 2, Copy: calls / 100, Host: calls / 100}
+	for _, a := range directAlgorithms {
+		list[a] = calls / 2
+	}
+	return list
+}
+
+// mixed changes the algorithm from size to size and dtype to dtype, copies included.
+func mixed() (t Table) {
+	for to := uint64(16); to < 1<<20; to = to*5/3 + 16 {
+		for i, dt := range DTypes() {
+			n := len(t) + i
+			t = append(t, Rule{DTypes: []DType{dt}, To: to, Algorithm: directAlgorithms[n%len(directAlgorithms)]})
+		}
+	}
+	return append(Table{{From: 4000, To: 4500, Algorithm: Copy}, {From: 4501, To: 4600, Algorithm: Host}}, t...)
 }
 
 // workload is random calls over pools of payload that stay on the devices.
@@ -63,7 +83,7 @@ type workload struct {
 const poolElements = 1 << 18
 
 func newWorkload(t *testing.T, g *Group, most uint64) *workload {
-	w := &workload{t: t, g: g, most: most, rng: rand.New(rand.NewPCG(uint64(g.World()), uint64(g.algorithm)))}
+	w := &workload{t: t, g: g, most: most, rng: rand.New(rand.NewPCG(uint64(g.World()), uint64(g.cfg.Algorithm)))}
 	n := uint64(poolElements)
 	if g.rt.Info().Emulated {
 		n = 4 * most

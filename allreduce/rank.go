@@ -18,19 +18,42 @@ type Rank struct {
 	dev    int
 	stream *launcher.Stream
 
-	pad     launcher.Buffer // written by peers
-	control launcher.Buffer
-	stage   launcher.Buffer // two halves, read by peers
+	scratch scratch // of the direct kernels
 	status  *launcher.HostBuffer
+	kits    [numAlgorithms]*kit // of the algorithms that calls may take
+	gather  *gather             // copy and host only
 
-	kernels   [numDTypes]*launcher.Kernel // the one that sums, of the group's algorithm
+	mu  sync.Mutex // one call at a time
+	seq uint64
+}
+
+// kit is what one rank launches for one algorithm.
+type kit struct {
+	kernels   [numDTypes]*launcher.Kernel
 	args      [numDTypes]*launcher.Args
-	dependent bool    // its build is made for dependent launch
-	gather    *gather // copy and host only
+	dependent bool                                            // its build is made for dependent launch
+	packed    [max(twoshotBytes, pushBytes, reduceBytes)]byte // arguments of the launch being made; the constant part stays
+}
 
-	mu     sync.Mutex // one call at a time
-	seq    uint64
-	packed [max(pullBytes, reduceBytes)]byte // arguments of the launch being made; the constant part stays
+// launch queues the kernel for n bytes with the arguments that are packed.
+func (k *kit) launch(r *Rank, a Algorithm, dt DType, n uint64) error {
+	if err := k.args[dt].SetBytes(0, k.packed[:sources[a].bytes]); err != nil {
+		return err
+	}
+	blocks, threads := r.g.shape(a, n)
+	cfg := launcher.Linear(uint32(blocks), uint32(threads))
+	cfg.Dependent = k.dependent
+	return k.kernels[dt].Launch(r.stream, cfg, k.args[dt])
+}
+
+// dependent is whether a call's blocks may be there before those of the call ahead have gone.
+func (r *Rank) dependent() bool {
+	for a, k := range r.kits {
+		if k != nil && k.dependent && Algorithm(a).direct() {
+			return true
+		}
+	}
+	return false
 }
 
 // operation is a checked call of one rank.
@@ -57,7 +80,7 @@ func (r *Rank) Stream() *launcher.Stream { return r.stream }
 // either the same (a call in place) or apart; out is apart from the other ranks' buffers too, which only Group.AllReduce
 // can check. Every rank must make the same calls in the same order.
 //
-// It returns once the work is queued: at once for oneshot-pull, unless this rank is 256 calls ahead of another; copy and
+// It returns once the work is queued: at once for direct kernels, unless this rank is 256 calls ahead of another; copy and
 // host wait, up to Config.Timeout, until the other ranks have come. So with those every rank needs a goroutine of its
 // own (Group.Each), while one goroutine can use Group.AllReduce.
 //
@@ -119,7 +142,8 @@ func (r *Rank) check(in, out launcher.Buffer, count uint64, dt DType) (op operat
 	if a, b := op.in.Ptr(), op.out.Ptr(); a != b && overlap(a, n, b, n) {
 		return op, &ArgumentError{Rank: r.id, Arg: "out", Detail: fmt.Sprintf("%d bytes at %#x overlap in at %#x: use the same buffer or separate ones", n, b, a)}
 	}
-	if r.g.algorithm == OneshotPull {
+	op.call.algorithm, _ = r.g.policy.pick(n, dt, r.g.recording.Load() != nil)
+	if op.call.algorithm.pulls() {
 		r.g.findRegistration(r.id, &op, n)
 	}
 	return op, nil
@@ -170,8 +194,8 @@ func (r *Rank) enqueue(op *operation) error {
 		return nil
 	}
 	var err error
-	if g.algorithm == OneshotPull {
-		err = r.enqueuePull(op)
+	if op.call.algorithm.direct() {
+		err = r.enqueueDirect(op)
 	} else {
 		err = r.enqueueGather(p, op)
 	}
@@ -213,8 +237,8 @@ func (r *Rank) Sync(ctx context.Context) error {
 }
 
 // build allocates the rank's memory and prepares its kernels.
-func (r *Rank) build(m *launcher.Module, source kernelSource) (err error) {
-	rt := r.g.rt
+func (r *Rank) build(l *loaded) (err error) {
+	rt, limit := r.g.rt, &r.g.policy.limit
 	if r.stream, err = rt.NewStream(r.dev); err != nil {
 		return err
 	}
@@ -222,35 +246,35 @@ func (r *Rank) build(m *launcher.Module, source kernelSource) (err error) {
 		return err
 	}
 	clear(r.status.Bytes())
-	for _, dt := range DTypes() {
-		if r.kernels[dt], err = m.Kernel(source.entry + dt.String()); err != nil {
+	for a := range r.kits {
+		if limit[a] == 0 {
+			continue
+		}
+		k := &kit{dependent: l[a].dependent && Algorithm(a).direct()}
+		r.kits[a] = k
+		for _, dt := range DTypes() {
+			if k.kernels[dt], err = l[a].module.Kernel(sources[a].entry + dt.String()); err != nil {
+				return err
+			}
+			if k.args[dt], err = k.kernels[dt].Pack(make([]byte, sources[a].bytes)); err != nil {
+				return err
+			}
+		}
+	}
+	if limit[Copy] != 0 || limit[Host] != 0 {
+		if err := r.buildGather(); err != nil {
 			return err
 		}
-		if r.args[dt], err = r.kernels[dt].Pack(make([]byte, source.bytes)); err != nil {
-			return err
-		}
 	}
-	if r.g.algorithm == OneshotPull {
-		return r.buildPull()
+	if r.g.direct {
+		return r.buildDirect()
 	}
-	return r.buildGather()
-}
-
-// connect fills in what needs every rank's memory to be there.
-func (r *Rank) connect() {
-	if r.g.algorithm == OneshotPull {
-		r.connectPull()
-	}
+	return nil
 }
 
 // release frees the rank's memory. Freeing twice is harmless.
 func (r *Rank) release() error {
-	var errs []error
-	for _, b := range []launcher.Buffer{r.pad, r.control, r.stage} {
-		if b.Ptr() != 0 {
-			errs = append(errs, b.Free())
-		}
-	}
+	errs := []error{r.scratch.release()}
 	if r.gather != nil {
 		errs = append(errs, r.gather.release())
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/fenceline/fenceline/launcher"
 )
 
-// Registration is a buffer on every rank that peers may read directly, which saves one-shot pull the copy
+// Registration is a buffer on every rank that peers may read directly, which saves the algorithms that pull the copy
 // into staging.
 type Registration struct {
 	g    *Group

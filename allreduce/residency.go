@@ -11,7 +11,7 @@ import (
 
 // A kernel's blocks wait for their peers', so all blocks of all ranks on a device must be resident together, those of
 // other groups that may have a call in flight at the same time included. residency is how many SMs of each device the
-// one-shot pull groups of this process have taken.
+// groups with direct kernels in this process have taken.
 var residency = struct {
 	mu    sync.Mutex
 	taken map[place]int
@@ -28,7 +28,7 @@ func (g *Group) place(dev int) place { return place{weak.Make(g.rt), dev} }
 // reserve finds how many blocks of each size every rank may launch, and takes the room for the most this group will. Calls
 // of a group never overlap, except that with dependent launch the next one's blocks may already be there.
 func (g *Group) reserve() error {
-	if g.algorithm != OneshotPull {
+	if !g.direct {
 		g.fit = map[int]int{}
 		for threads := 32; threads <= maxThreads; threads += 32 {
 			g.fit[threads] = flags.MaxBlocks // the local reduction waits for nobody
@@ -44,7 +44,7 @@ func (g *Group) reserve() error {
 	sharing := map[int]int{} // resident launches by device
 	for _, r := range g.ranks {
 		sharing[r.dev]++
-		if r.dependent {
+		if r.dependent() {
 			sharing[r.dev]++
 		}
 	}
@@ -62,7 +62,7 @@ func (g *Group) reserve() error {
 		threads = g.cfg.Threads
 	}
 	if need := max(1, g.cfg.Blocks); g.fit[threads] < need {
-		return &PlanError{Algorithm: g.algorithm,
+		return &PlanError{Algorithm: g.policy.forced,
 			Reason: fmt.Sprintf("%d block(s) of %d threads per rank are wanted and %d can be resident together, with the groups that exist",
 				need, threads, g.fit[threads]),
 			Remedy: "use fewer ranks per device or fewer blocks, close other groups, or use copy"}
@@ -89,7 +89,8 @@ func (g *Group) mostBlocks() int {
 	return mostBlocks
 }
 
-// blocksPerSM is, by threads per block, how many blocks of any of the kernels one SM holds, on the device that holds least.
+// blocksPerSM is, by threads per block, how many blocks of any of the direct kernels one SM holds, on the device that holds
+// least. The least of all, since the blocks of one call and the next, of another algorithm perhaps, may be there together.
 func (g *Group) blocksPerSM() (map[int]int, error) {
 	perSM := map[int]int{}
 	seen := map[int]bool{}
@@ -99,13 +100,18 @@ func (g *Group) blocksPerSM() (map[int]int, error) {
 		}
 		seen[r.dev] = true
 		for threads := 32; threads <= maxThreads; threads += 32 {
-			for _, k := range r.kernels {
-				n, err := k.MaxActiveBlocks(threads, 0)
-				if err != nil {
-					return nil, err
+			for a, kit := range r.kits {
+				if kit == nil || !Algorithm(a).direct() {
+					continue
 				}
-				if have, ok := perSM[threads]; !ok || n < have {
-					perSM[threads] = n
+				for _, k := range kit.kernels {
+					n, err := k.MaxActiveBlocks(threads, 0)
+					if err != nil {
+						return nil, err
+					}
+					if have, ok := perSM[threads]; !ok || n < have {
+						perSM[threads] = n
+					}
 				}
 			}
 		}

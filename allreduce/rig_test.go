@@ -211,7 +211,8 @@ func (r *rig) verify(c trial, inputs [][]byte, want []byte) (first []byte) {
 				expect = expectOut
 			}
 			if i := firstDifference(got, expect); i >= 0 {
-				r.t.Fatalf("%+v %v: rank %d %s differs at byte %d (data from %d to %d): got % x, want % x", c, r.g.algorithm, p, what, i,
+				plan, _ := r.g.Plan(c.count, c.dt)
+				r.t.Fatalf("%+v %v: rank %d %s differs at byte %d (data from %d to %d): got % x, want % x", c, plan.Algorithm, p, what, i,
 					outAt[p], outAt[p]+c.size(), got[i:min(i+16, len(got))], expect[i:min(i+16, len(got))])
 			}
 			if at := outAt[p]; p == 0 && (what == "out") != c.inPlace {

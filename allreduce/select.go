@@ -18,12 +18,13 @@ type SelectInput struct {
 	DType       DType
 	Want        Algorithm // other than Auto: this one if it can work at all; wins over Knobs.Algorithm
 	MaxBytes    uint64    // as Config.MaxBytes; 0: the knob's, or the default
-	Table       Table     // nil: the order of the ladder
+	PushBytes   uint64    // as Config.PushBytes
+	Table       Table     // nil: the shipped choice
 	Knobs       Knobs
 }
 
 // Table is what tuning found. Of the rules that match a call, the first whose algorithm can work is followed; Auto
-// only. A Group takes one algorithm for all its calls and has no table.
+// only. Where none does, the shipped choice is.
 type Table []Rule
 
 // Rule prefers an algorithm for some calls.
@@ -35,15 +36,16 @@ type Rule struct {
 	Algorithm Algorithm
 }
 
-func (r *Rule) matches(in *SelectInput) bool {
-	return (r.World == 0 || r.World == len(in.Devices)) && (r.DTypes == nil || slices.Contains(r.DTypes, in.DType)) &&
-		in.Bytes >= r.From && (r.To == 0 || in.Bytes <= r.To)
+func (r *Rule) matches(world int, bytes uint64, dt DType) bool {
+	return (r.World == 0 || r.World == world) && (r.DTypes == nil || slices.Contains(r.DTypes, dt)) &&
+		bytes >= r.From && (r.To == 0 || bytes <= r.To)
 }
 
 // Select says what a call would do, on any machine, present or only described. It is a pure function: nothing is
-// asked or changed. The ladder is one-shot pull, which needs every device to read and write every other and flags
-// to work; copy, which needs one direction of each pair; host, which needs nothing. The reason says why each rung
-// above the one taken was refused. All ranks get this plan, since every pair of their devices counts.
+// asked or changed. The ladder is direct kernels, for which every device must read and write every other and flags must
+// work; direct kernels that only write to peers (push), where reading fails and the rest works; copy, which needs one
+// direction of each pair; host, which needs nothing. The reason says why each rung above the one taken was refused. Among
+// the direct kernels, size, world and links decide. All ranks get this plan, since every pair of their devices counts.
 //
 // A pair that probing found wanting is as good as absent, whatever is claimed. One that was not probed is taken at
 // its claims. Where nothing at all is said of a pair's peer access, an NVLink between the two counts as a claim; a pair
@@ -56,22 +58,15 @@ func Select(in SelectInput) (Plan, error) {
 		return Plan{}, err
 	}
 	s := selector{m: in.Machine, measured: in.Measurement, devices: in.Devices, knobs: in.Knobs}
-	algorithm, reason, err := s.choose(in.Want)
+	p, err := s.policy(in.Want)
 	if err != nil {
 		return Plan{}, err
 	}
-	if in.Want == Auto && in.Knobs.Algorithm == Auto {
-		for i := range in.Table {
-			if r := &in.Table[i]; r.matches(&in) && s.refuse(r.Algorithm) == "" {
-				algorithm = r.Algorithm
-				reason = fmt.Sprintf("the tuning table prefers it for %d bytes of %v on %d ranks", in.Bytes, in.DType, len(in.Devices))
-				break
-			}
-		}
-	}
-	p := Plan{Algorithm: algorithm, Reason: reason, Pieces: piecesOf(in.Bytes, in.MaxBytes)}
-	p.Blocks, p.Threads = shape(min(in.Bytes, in.MaxBytes), len(in.Devices), func(int) int { return mostBlocks })
-	return p, nil
+	p.table, p.most, p.push = in.Table, in.MaxBytes, in.PushBytes
+	p.bound()
+	return p.plan(in.Bytes, in.DType, func(a Algorithm, n uint64) (int, int) {
+		return shape(a, n, p.world, func(int) int { return mostBlocks })
+	}), nil
 }
 
 func (in *SelectInput) validate() error {
@@ -103,12 +98,18 @@ func (in *SelectInput) validate() error {
 	switch {
 	case in.MaxBytes%16 != 0 || in.MaxBytes > mostMaxBytes:
 		return bad("MaxBytes", "%d: use a multiple of 16 up to 1 TiB", in.MaxBytes)
+	case in.PushBytes%16 != 0 || in.PushBytes > mostMaxBytes:
+		return bad("PushBytes", "%d: use a multiple of 16 up to 1 TiB", in.PushBytes)
 	case in.Bytes > most:
 		return bad("bytes", "%d is above %d", in.Bytes, uint64(most))
 	case !in.DType.valid():
 		return &NameError{Kind: "dtype", Name: fmt.Sprint(uint8(in.DType)), Known: dtypeNames[:]}
 	}
-	for i, r := range in.Table {
+	return in.Table.check()
+}
+
+func (t Table) check() error {
+	for i, r := range t {
 		if r.Algorithm == Auto || r.Algorithm >= numAlgorithms {
 			return bad("table", "rule %d prefers algorithm %v: use one of %s", i, r.Algorithm, strings.Join(algorithmNames[1:], ", "))
 		}
@@ -155,52 +156,73 @@ type selector struct {
 	knobs    Knobs
 }
 
-// choose picks the algorithm for all ranks.
-func (s *selector) choose(want Algorithm) (Algorithm, string, error) {
+// policy climbs down the ladder for all ranks. What a size decides is left to the policy.
+func (s *selector) policy(want Algorithm) (*policy, error) {
 	asked, remedy := "asked for", "use auto, copy or host"
 	if want == Auto && s.knobs.Algorithm != Auto {
 		want, asked = s.knobs.Algorithm, "asked for by "+knobAlgo
 		remedy = knobAlgo + " asks for it: set it to auto, copy or host, or unset it"
 	}
-	noPull, open := s.obstacle()
-	switch want {
-	case OneshotPull:
-		if noPull != "" {
-			return 0, "", &PlanError{Algorithm: want, Reason: noPull, Remedy: remedy}
+	p := &policy{world: len(s.devices), class: classify(s.m, s.devices), forced: want, rung: asked}
+	if want >= numAlgorithms {
+		return nil, &PlanError{Algorithm: want, Reason: "there is no such algorithm", Remedy: "use one of " + strings.Join(algorithmNames[:], ", ")}
+	}
+	if want != Auto {
+		if why := s.refuse(want); why != "" && want.direct() {
+			return nil, &PlanError{Algorithm: want, Reason: why, Remedy: remedy}
 		}
-		return want, asked, nil
-	case Copy, Host:
-		return want, asked, nil
-	case Auto:
-	default:
-		return 0, "", &PlanError{Algorithm: want, Reason: "there is no such algorithm", Remedy: "use one of " + strings.Join(algorithmNames[:], ", ")}
+		return p, nil
 	}
-	if noPull == "" {
-		return OneshotPull, s.describe(), nil
+	for a := OneshotPull; a < numAlgorithms; a++ {
+		p.allowed[a] = s.refuse(a) == ""
 	}
-	if noCopy := s.refuseCopy(); noCopy != "" {
-		return Host, fmt.Sprintf("%s, so direct kernels cannot run and copies would pass through host memory anyway", noCopy), nil
-	}
-	if open {
-		return Copy, noPull + "; direct kernels are not risked on that, and the driver finds copies a way", nil
-	}
-	return Copy, fmt.Sprintf("%s, and direct kernels need both directions", noPull), nil
+	p.last, p.rung = s.rung()
+	return p, nil
 }
 
-// nextRung is the algorithm below one-shot pull, when that is refused for a reason other than the topology.
-func (s *selector) nextRung(refused string) (Algorithm, string) {
-	if noCopy := s.refuseCopy(); noCopy != "" {
-		return Host, refused + "; " + noCopy
+// rung is Copy or Host where no direct kernel can run, otherwise Auto, and why.
+func (s *selector) rung() (Algorithm, string) {
+	noPull, open := s.obstacle()
+	if noPull == "" {
+		return Auto, s.describe()
 	}
-	return Copy, refused + ", so direct kernels cannot run"
+	if s.refusePush() == "" {
+		return Auto, noPull + ", so peers are only written to"
+	}
+	if noCopy := s.refuseCopy(); noCopy != "" {
+		return Host, fmt.Sprintf("%s, so direct kernels cannot run and copies would pass through host memory anyway", noCopy)
+	}
+	if open {
+		return Copy, noPull + "; direct kernels are not risked on that, and the driver finds copies a way"
+	}
+	return Copy, fmt.Sprintf("%s, and direct kernels need both directions", noPull)
+}
+
+// nextRung is the policy below direct kernels, when they are refused for a reason other than the topology.
+func (s *selector) nextRung(p policy, refused string) *policy {
+	p.limit = [numAlgorithms]uint64{}
+	for a := range p.allowed {
+		p.allowed[a] = p.allowed[a] && !Algorithm(a).direct()
+	}
+	p.last, p.rung = Copy, refused+", so direct kernels cannot run"
+	if noCopy := s.refuseCopy(); noCopy != "" {
+		p.last, p.rung = Host, refused+"; "+noCopy
+	}
+	p.bound()
+	return &p
 }
 
 // refuse is why an algorithm should not be taken, "" for no reason.
 func (s *selector) refuse(a Algorithm) string {
-	switch a {
-	case OneshotPull:
+	if a.direct() && !built(a) {
+		return "this build has no kernel for it"
+	}
+	switch {
+	case a.pulls():
 		return s.refusePull()
-	case Copy:
+	case a.pushes():
+		return s.refusePush()
+	case a == Copy:
 		return s.refuseCopy()
 	}
 	return ""
@@ -238,8 +260,7 @@ func (s *selector) describe() string {
 	return text
 }
 
-// refusePull says which pair stands in the way of direct kernels, "" for none. They read peers' data and
-// write peers' flags.
+// refusePull says which pair stands in the way of kernels that read peers' data and write peers' flags, "" for none.
 func (s *selector) refusePull() string {
 	why, _ := s.obstacle()
 	return why
@@ -248,16 +269,30 @@ func (s *selector) refusePull() string {
 // obstacle is refusePull, and whether all that is wrong is that nothing states the access. A pair that is known to lack
 // it comes first.
 func (s *selector) obstacle() (why string, open bool) {
+	return s.first(func(i, j int) (topo.Tri, string) {
+		answer, text := s.reads(i, j)
+		if text == "" {
+			answer, text = s.writes(i, j)
+		}
+		return answer, text
+	})
+}
+
+// refusePush is refusePull for kernels that only write to their peers.
+func (s *selector) refusePush() string {
+	why, _ := s.first(s.writes)
+	return why
+}
+
+// first is the first thing said against any pair, what is certain before what is only not known; open is whether that is
+// all.
+func (s *selector) first(judge func(i, j int) (topo.Tri, string)) (why string, open bool) {
 	for _, i := range s.devices {
 		for _, j := range s.devices {
 			if i == j {
 				continue
 			}
-			answer, text := s.reads(i, j)
-			if text == "" {
-				answer, text = s.writes(i, j)
-			}
-			switch {
+			switch answer, text := judge(i, j); {
 			case text != "" && answer == topo.No:
 				return text, false
 			case text != "" && why == "":
@@ -284,8 +319,6 @@ func (s *selector) refuseCopy() string {
 			switch {
 			case s.barred(i, j) != "":
 				return why
-			case s.claimsRead(i, j) == topo.No && s.claimsRead(j, i) == topo.No && (s.claimsWrite(i, j) == topo.Yes || s.claimsWrite(j, i) == topo.Yes):
-				return fmt.Sprintf("devices %d and %d cannot read each other's memory%s; writing is supported, but no algorithm here only writes", i, j, s.code(i, j, s.m.Pairs[i][j].ReadCode))
 			case s.claimsRead(i, j) == topo.No && s.claimsRead(j, i) == topo.No:
 				return fmt.Sprintf("devices %d and %d have no peer access in either direction%s", i, j, s.code(i, j, s.m.Pairs[i][j].ReadCode))
 			}
@@ -335,14 +368,10 @@ func (s *selector) reads(i, j int) (topo.Tri, string) {
 		return c, s.refusal(i, j, "read", c, s.m.Pairs[i][j].ReadCode)
 	}
 	f := s.found(i, j)
-	why := disproved(i, j, "read", f.Read)
-	switch {
-	case why == "":
-		return topo.Yes, ""
-	case f.Read.Answer == topo.No && f.Write.Answer == topo.Yes:
-		why += "; writing works, but no algorithm here only writes"
+	if why := disproved(i, j, "read", f.Read); why != "" {
+		return topo.No, why
 	}
-	return topo.No, why
+	return topo.Yes, ""
 }
 
 // writes is whether i can write to j directly, flags included, and why not if that is not Yes.

@@ -1,6 +1,7 @@
 package allreduce
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -58,6 +59,10 @@ func TestSelect(t *testing.T) {
 	const (
 		unstated = ", for nothing states it; direct kernels are not risked on that, and the driver finds copies a way"
 		both     = ", and direct kernels need both directions"
+		small    = "; the default up to 65536 bytes of 2 ranks without NVLink"
+		linkedUp = "; the default up to 524288 bytes of 2 ranks over NVLink"
+		small3   = "; the default up to 16384 bytes of 3 ranks without NVLink"
+		written  = ", so peers are only written to"
 		through  = ", so direct kernels cannot run and copies would pass through host memory anyway"
 	)
 	for name, c := range map[string]struct {
@@ -65,59 +70,66 @@ func TestSelect(t *testing.T) {
 		got    Algorithm
 		reason string
 	}{
-		"probed": {SelectInput{Machine: all, Measurement: probed(2, passed, nil)}, OneshotPull,
-			"all 2 devices reach each other directly, as probing found"},
-		"not probed": {SelectInput{Machine: all, Measurement: probed(2, topo.Measured{}, nil)}, OneshotPull,
-			"all 2 devices reach each other directly"},
+		"probed": {SelectInput{Machine: all, Measurement: probed(2, passed, nil)}, OneshotPush,
+			"all 2 devices reach each other directly, as probing found" + small},
+		"not probed": {SelectInput{Machine: all, Measurement: probed(2, topo.Measured{}, nil)}, OneshotPush,
+			"all 2 devices reach each other directly" + small},
 		"one direction lies": {SelectInput{Machine: all, Measurement: probed(2, passed, map[[2]int]topo.Measured{{1, 0}: {Read: garbage, Write: hung}})}, Copy,
 			"1→0: probing found that device 1 cannot read the memory of device 0 (expected 0x1234, got 0xffff at offset 8)" + both},
 		"lying": {SelectInput{Machine: all, Measurement: probed(2, topo.Measured{Read: garbage, Write: garbage}, nil)}, Host,
 			"devices 0 and 1 have no peer access that works in either direction: " +
 				"0→1: probing found that device 0 cannot read the memory of device 1 (expected 0x1234, got 0xffff at offset 8); " +
 				"1→0: probing found that device 1 cannot read the memory of device 0 (expected 0x1234, got 0xffff at offset 8)" + through},
-		"write only": {SelectInput{Machine: all, Measurement: probed(2, topo.Measured{Read: hung, Write: good, Flags: good}, nil)}, Host,
+		"write only": {SelectInput{Machine: all, Measurement: probed(2, topo.Measured{Read: hung, Write: good, Flags: good}, nil)}, OneshotPush,
+			"0→1: probing found that device 0 cannot read the memory of device 1 (timed out after 2s)" + written},
+		"write only, large": {SelectInput{Machine: all, Bytes: 8 << 20, Measurement: probed(2, topo.Measured{Read: hung, Write: good, Flags: good}, nil)}, OneshotPush,
+			"0→1: probing found that device 0 cannot read the memory of device 1 (timed out after 2s)" + written},
+		"write only, flags late": {SelectInput{Machine: all, Measurement: probed(2, topo.Measured{Read: hung, Write: good, Flags: hung}, nil)}, Host,
 			"devices 0 and 1 have no peer access that works in either direction: " +
-				"0→1: probing found that device 0 cannot read the memory of device 1 (timed out after 2s); writing works, but no algorithm here only writes; " +
-				"1→0: probing found that device 1 cannot read the memory of device 0 (timed out after 2s); writing works, but no algorithm here only writes" + through},
+				"0→1: probing found that device 0 cannot read the memory of device 1 (timed out after 2s); " +
+				"1→0: probing found that device 1 cannot read the memory of device 0 (timed out after 2s)" + through},
 		"read only": {SelectInput{Machine: all, Measurement: probed(2, topo.Measured{Read: good, Write: hung}, nil)}, Copy,
 			"0→1: probing found that device 0 cannot write the memory of device 1 (timed out after 2s)" + both},
 		"flags": {SelectInput{Machine: all, Measurement: probed(2, topo.Measured{Read: good, Write: good, Flags: topo.Check{Answer: topo.No, Detail: "data late", Expected: 5, Got: 4}}, nil)}, Copy,
 			"0→1: probing found that device 0 cannot raise flags in the memory of device 1 (data late; expected 0x5, got 0x4 at offset 0)" + both},
-		"could not be probed": {SelectInput{Machine: all, Measurement: probed(2, passed, map[[2]int]topo.Measured{{0, 1}: {Read: topo.Check{Detail: "device 0 hangs"}}})}, Copy,
+		"could not be probed": {SelectInput{Machine: all, Measurement: probed(2, passed, map[[2]int]topo.Measured{{0, 1}: {Read: topo.Check{Detail: "device 0 hangs"}, Write: topo.Check{Detail: "device 0 hangs"}}})}, Copy,
 			"0→1: probing could not find out whether device 0 can read the memory of device 1 (device 0 hangs)" + both},
 		"a refusal is not overruled": {SelectInput{Machine: none, Measurement: probed(2, passed, nil)}, Host,
 			"devices 0 and 1 have no peer access in either direction" + through},
 		"failing pair outside": {SelectInput{Machine: machine("X11", "1X1", "11X"), Devices: []int{0, 1},
-			Measurement: probed(3, passed, map[[2]int]topo.Measured{{1, 2}: {Read: hung}})}, OneshotPull, "all 2 devices reach each other directly, as probing found"},
+			Measurement: probed(3, passed, map[[2]int]topo.Measured{{1, 2}: {Read: hung}})}, OneshotPush, "all 2 devices reach each other directly, as probing found" + small},
 		"mig":                          {SelectInput{Machine: mig}, Host, "devices 0 and 1 have no peer access in either direction (MIG)" + through},
 		"nothing":                      {SelectInput{Machine: machine("X?", "?X")}, Copy, "0→1: it is not known whether device 0 can read the memory of device 1" + unstated},
 		"U":                            {SelectInput{Machine: coded(topo.Pair{ReadCode: topo.CodeU})}, Copy, "0→1: it is not known whether device 0 can read the memory of device 1 (U); direct kernels are not risked on that, and the driver finds copies a way"},
 		"unknown, and one that is not": {SelectInput{Machine: machine("X?1", "?X0", "11X")}, Copy, "1→2: device 1 cannot read the memory of device 2" + both},
-		"writes by claim": {SelectInput{Machine: coded(topo.Pair{Read: topo.No, ReadCode: topo.CodeCNS, Write: topo.Yes, WriteCode: topo.CodeOK})}, Host,
-			"devices 0 and 1 cannot read each other's memory (CNS); writing is supported, but no algorithm here only writes" + through},
-		"nvlink": {SelectInput{Machine: linked(machine("X?", "?X"), "NV4")}, OneshotPull, "all 2 devices reach each other directly, if their NVLinks mean what they usually do: nothing states their peer access"},
-		"nvlink U": {SelectInput{Machine: linked(coded(topo.Pair{ReadCode: topo.CodeU, WriteCode: topo.CodeU}), "NV4")}, OneshotPull,
-			"all 2 devices reach each other directly, if their NVLinks mean what they usually do: nothing states their peer access"},
-		"reads, writes U": {SelectInput{Machine: coded(topo.Pair{Read: topo.Yes, ReadCode: topo.CodeOK, WriteCode: topo.CodeU})}, OneshotPull,
-			"all 2 devices reach each other directly, if they write as they read: only reading is stated"},
+		"writes by claim": {SelectInput{Machine: coded(topo.Pair{Read: topo.No, ReadCode: topo.CodeCNS, Write: topo.Yes, WriteCode: topo.CodeOK})}, OneshotPush,
+			"0→1: device 0 cannot read the memory of device 1 (CNS)" + written},
+		"nvlink": {SelectInput{Machine: linked(machine("X?", "?X"), "NV4")}, OneshotPush, "all 2 devices reach each other directly, if their NVLinks mean what they usually do: nothing states their peer access" + linkedUp},
+		"nvlink U": {SelectInput{Machine: linked(coded(topo.Pair{ReadCode: topo.CodeU, WriteCode: topo.CodeU}), "NV4")}, OneshotPush,
+			"all 2 devices reach each other directly, if their NVLinks mean what they usually do: nothing states their peer access" + linkedUp},
+		"reads, writes U": {SelectInput{Machine: coded(topo.Pair{Read: topo.Yes, ReadCode: topo.CodeOK, WriteCode: topo.CodeU})}, OneshotPush,
+			"all 2 devices reach each other directly, if they write as they read: only reading is stated" + small},
 		"nvlink no": {SelectInput{Machine: linked(machine("X0", "?X"), "NV4")}, Copy, "0→1: device 0 cannot read the memory of device 1" + both},
 		"disabled": {SelectInput{Machine: all, Knobs: Knobs{P2PDisable: true}}, Host,
 			"FENCELINE_P2P_DISABLE=1 turns direct access off" + through},
-		"disabled, one device": {SelectInput{Machine: all, Devices: []int{1, 1}, Knobs: Knobs{P2PDisable: true}}, OneshotPull, "all ranks share device 1"},
-		"level met":            {SelectInput{Machine: far, Devices: []int{0, 1}, Knobs: Knobs{P2PLevel: LevelPIX}}, OneshotPull, "all 2 devices reach each other directly"},
+		"disabled, one device": {SelectInput{Machine: all, Devices: []int{1, 1}, Knobs: Knobs{P2PDisable: true}}, OneshotPush, "all ranks share device 1; the default up to 524288 bytes of 2 ranks on one device"},
+		"level met":            {SelectInput{Machine: far, Devices: []int{0, 1}, Knobs: Knobs{P2PLevel: LevelPIX}}, OneshotPush, "all 2 devices reach each other directly" + small},
 		"level passed": {SelectInput{Machine: far, Knobs: Knobs{P2PLevel: LevelNODE}}, Host,
 			"the path between devices 0 and 2 is SYS, farther than FENCELINE_P2P_LEVEL=NODE allows" + through},
 		"level passed back": {SelectInput{Machine: back, Knobs: Knobs{P2PLevel: LevelPIX}}, Host,
 			"the path between devices 0 and 1 is SYS, farther than FENCELINE_P2P_LEVEL=PIX allows" + through},
-		"level SYS":     {SelectInput{Machine: far, Knobs: Knobs{P2PLevel: LevelSYS}}, OneshotPull, "all 3 devices reach each other directly"},
+		"level SYS":     {SelectInput{Machine: far, Knobs: Knobs{P2PLevel: LevelSYS}}, OneshotPush, "all 3 devices reach each other directly" + small3},
 		"level LOC":     {SelectInput{Machine: far, Knobs: Knobs{P2PLevel: LevelLOC}}, Host, "FENCELINE_P2P_LEVEL=LOC allows no direct access between devices" + through},
 		"level unknown": {SelectInput{Machine: all, Knobs: Knobs{P2PLevel: LevelPHB}}, Host, "the path between devices 0 and 1 is not known, and FENCELINE_P2P_LEVEL=PHB sets a limit" + through},
-		"level NVL":     {SelectInput{Machine: linked(machine("X1", "1X"), "NV18"), Knobs: Knobs{P2PLevel: LevelNVL}}, OneshotPull, "all 2 devices reach each other directly"},
+		"level NVL":     {SelectInput{Machine: linked(machine("X1", "1X"), "NV18"), Knobs: Knobs{P2PLevel: LevelNVL}}, OneshotPush, "all 2 devices reach each other directly" + linkedUp},
 		"knob":          {SelectInput{Machine: all, Knobs: Knobs{Algorithm: Copy}}, Copy, "asked for by FENCELINE_ALGO"},
 		"want wins":     {SelectInput{Machine: all, Want: Host, Knobs: Knobs{Algorithm: Copy}}, Host, "asked for"},
 		"table": {SelectInput{Machine: all, Bytes: 1 << 20, Table: Table{{World: 3, Algorithm: Host}, {DTypes: []DType{BF16}, Algorithm: Host},
 			{To: 1<<20 - 1, Algorithm: Host}, {From: 1 << 20, To: 1 << 20, World: 2, DTypes: []DType{F32}, Algorithm: Copy}}}, Copy,
 			"the tuning table prefers it for 1048576 bytes of f32 on 2 ranks"},
+		"table, direct": {SelectInput{Machine: all, Bytes: 1 << 20, Table: Table{{Algorithm: OneshotPush}}}, OneshotPush, "the tuning table prefers it for 1048576 bytes of f32 on 2 ranks"},
+		"table, push where reading fails": {SelectInput{Machine: all, Table: Table{{Algorithm: OneshotPull}}, Measurement: probed(2, topo.Measured{Read: hung, Write: good, Flags: good}, nil)},
+			OneshotPush, "0→1: probing found that device 0 cannot read the memory of device 1 (timed out after 2s)" + written},
 		"table cannot":   {SelectInput{Machine: none, Table: Table{{Algorithm: OneshotPull}, {Algorithm: Copy}}}, Host, "devices 0 and 1 have no peer access in either direction" + through},
 		"table and knob": {SelectInput{Machine: all, Knobs: Knobs{Algorithm: OneshotPull}, Table: Table{{Algorithm: Copy}}}, OneshotPull, "asked for by FENCELINE_ALGO"},
 	} {
@@ -137,7 +149,7 @@ func TestSelect(t *testing.T) {
 	}
 	p, err := Select(SelectInput{Machine: all, Devices: []int{0, 1}, Bytes: 5 << 20, Knobs: Knobs{MaxBytes: 1 << 20}})
 	require.NoError(t, err)
-	require.Equal(t, Plan{OneshotPull, "all 2 devices reach each other directly", 32, 512, 5}, p)
+	require.Equal(t, Plan{OneshotPull, "all 2 devices reach each other directly; the default for large messages of 2 ranks without NVLink", 32, 512, 5}, p)
 }
 
 // coded is two devices, both directions of which have this said of them.
@@ -162,10 +174,10 @@ func TestSelectRefused(t *testing.T) {
 		"MaxBytes":   {func(in *SelectInput) { in.MaxBytes = 24 }, ErrInvalidArgument, "all-reduce: MaxBytes: 24: use a multiple of 16 up to 1 TiB"},
 		"bytes":      {func(in *SelectInput) { in.Bytes = 1 << 63 }, ErrInvalidArgument, "all-reduce: bytes: 9223372036854775808 is above 4611686018427387904"},
 		"dtype":      {func(in *SelectInput) { in.DType = 9 }, ErrUnknownName, `unknown dtype "9": use one of f32, f16, bf16`},
-		"algorithm":  {func(in *SelectInput) { in.Want = 9 }, ErrNoPlan, "algorithm invalid: there is no such algorithm: use one of auto, oneshot-pull, copy, host"},
-		"knob":       {func(in *SelectInput) { in.Knobs.Algorithm = 9 }, ErrUnknownName, `unknown algorithm "9": use one of auto, oneshot-pull, copy, host`},
+		"algorithm":  {func(in *SelectInput) { in.Want = 9 }, ErrNoPlan, "algorithm invalid: there is no such algorithm: use one of auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, copy, host"},
+		"knob":       {func(in *SelectInput) { in.Knobs.Algorithm = 9 }, ErrUnknownName, `unknown algorithm "9": use one of auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, copy, host`},
 		"level":      {func(in *SelectInput) { in.Knobs.P2PLevel = 9 }, ErrUnknownName, `unknown P2P level "9": use one of LOC, NVL, PIX, PXB, PHB, NODE, SYS`},
-		"table":      {func(in *SelectInput) { in.Table = Table{{}} }, ErrInvalidArgument, "all-reduce: table: rule 0 prefers algorithm auto: use one of oneshot-pull, copy, host"},
+		"table":      {func(in *SelectInput) { in.Table = Table{{}} }, ErrInvalidArgument, "all-reduce: table: rule 0 prefers algorithm auto: use one of oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, copy, host"},
 		"pull by knob": {func(in *SelectInput) { in.Machine, in.Knobs.Algorithm = machine("X0", "0X"), OneshotPull }, ErrNoPlan,
 			"algorithm oneshot-pull: 0→1: device 0 cannot read the memory of device 1: FENCELINE_ALGO asks for it: set it to auto, copy or host, or unset it"},
 		"pull probed": {func(in *SelectInput) {
@@ -197,32 +209,90 @@ var faulty = map[string]topo.Measured{
 // On machines that lie, a measurement leads to a rung that gives right sums, even when peer access was left enabled.
 func TestGroupMeasured(t *testing.T) {
 	for name, found := range faulty {
-		for _, want := range []Algorithm{Auto, Copy} {
-			t.Run(name+" "+want.String(), func(t *testing.T) {
-				rt := openEmu(t, name, 3)
-				for i := range 3 {
-					for j := range 3 {
-						if i != j {
-							require.NoError(t, rt.EnablePeer(i, j))
+		rung := Host
+		if found.Write.Answer == topo.Yes {
+			rung = OneshotPush
+		}
+		for _, want := range []Algorithm{Auto, OneshotPush, TwoshotPush, Copy} {
+			if want.pushes() && (rung == Host || !built(want)) {
+				continue
+			}
+			for _, enabled := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s %v %v", name, want, enabled), func(t *testing.T) {
+					rt := openEmu(t, name, 3)
+					for i := range 3 {
+						for j := range 3 {
+							if i != j && enabled {
+								require.NoError(t, rt.EnablePeer(i, j))
+							}
 						}
 					}
-				}
-				g := newGroup(t, rt, Config{Ranks: 3, Algorithm: want, Measurement: probed(3, found, nil)})
-				p, err := g.Plan(1000, F16)
-				require.NoError(t, err)
-				if want == Auto {
-					require.Equal(t, Host, p.Algorithm)
-					require.Contains(t, p.Reason, told(found.Read))
-				}
-				r := newRig(t, g, 8<<10)
-				for range 3 {
-					r.run(trial{count: 1000, dt: F16})
-				}
-			})
+					g := newGroup(t, rt, Config{Ranks: 3, Algorithm: want, Measurement: probed(3, found, nil)})
+					p, err := g.Plan(1000, F16)
+					require.NoError(t, err)
+					if want == Auto {
+						require.Equal(t, rung, p.Algorithm)
+						require.Contains(t, p.Reason, told(found.Read))
+					}
+					r := newRig(t, g, 8<<10)
+					for range 3 {
+						r.run(trial{count: 1000, dt: F16})
+					}
+				})
+			}
 		}
 		_, err := NewGroup(openEmu(t, name, 2), Config{Ranks: 2, Algorithm: OneshotPull, Measurement: probed(2, found, nil)})
 		require.ErrorIs(t, err, ErrNoPlan)
 	}
+}
+
+// Where peers can only be written to, large messages go in pieces, or by two-shot push where that is better.
+func TestWriteOnlyLarge(t *testing.T) {
+	for world, most := range map[int]uint64{2: 512 << 10, 4: 1 << 20} {
+		g, err := NewGroup(openEmu(t, "write-only", 4), Config{Ranks: world, Measurement: probed(4, faulty["write-only"], nil)})
+		require.NoError(t, err)
+		want := OneshotPush
+		if world > 2 && built(TwoshotPush) {
+			want = TwoshotPush
+		} else {
+			most = pushRoom(OneshotPush, world)
+		}
+		p, err := g.Plan(1<<20, F32)
+		require.NoError(t, err)
+		require.Equal(t, want, p.Algorithm)
+		require.Equal(t, piecesOf(4<<20, most), p.Pieces)
+		r := newRig(t, g, 5<<20)
+		r.run(trial{count: 1<<20 + 1, dt: F32})
+		require.NoError(t, g.Close())
+	}
+}
+
+// A path that can only be written is open for groups that push and closed for copies: not both at a time.
+func TestPathsLedger(t *testing.T) {
+	rt := openEmu(t, "write-only", 2)
+	m := probed(2, topo.Measured{}, nil)
+	m.Pairs[0][1] = faulty["write-only"]
+	m.Pairs[1][0] = passed
+	push, err := NewGroup(rt, Config{Algorithm: OneshotPush, Measurement: m})
+	require.NoError(t, err)
+	_, err = NewGroup(rt, Config{Algorithm: Copy, Measurement: m})
+	require.ErrorIs(t, err, ErrNoPlan)
+	require.ErrorContains(t, err, "device 0 cannot read the memory of device 1, and copies would do so while another group writes to it: close the other group, or use host")
+	require.NoError(t, push.Close())
+	copies, err := NewGroup(rt, Config{Algorithm: Copy, Measurement: m})
+	require.NoError(t, err)
+	_, err = NewGroup(rt, Config{Algorithm: OneshotPush, Measurement: m})
+	require.ErrorContains(t, err, "another group's copies would do so if this one could write to it")
+	auto := newGroup(t, rt, Config{Measurement: m})
+	p, err := auto.Plan(1, F32)
+	require.NoError(t, err)
+	require.Equal(t, Copy, p.Algorithm)
+	require.Contains(t, p.Reason, "if this one could write to it, so direct kernels cannot run")
+	require.NoError(t, copies.Close())
+	require.NoError(t, auto.Close())
+	paths.mu.Lock()
+	defer paths.mu.Unlock()
+	require.Empty(t, paths.users)
 }
 
 func TestGroupOverrides(t *testing.T) {
@@ -247,7 +317,7 @@ func TestGroupOverrides(t *testing.T) {
 	require.Equal(t, Host, plan(Config{Machine: m, Knobs: Knobs{P2PLevel: LevelNVL}}).Algorithm)
 	m.Pairs[1][0].Read, m.Pairs[1][0].ReadCode = topo.No, topo.CodeNS
 	before := *m
-	require.Equal(t, "1→0: device 1 cannot read the memory of device 0 (NS), and direct kernels need both directions", plan(Config{Machine: m}).Reason)
+	require.Equal(t, "1→0: device 1 cannot read the memory of device 0 (NS), so peers are only written to", plan(Config{Machine: m}).Reason)
 	require.Equal(t, before, *m)
 
 	for _, bad := range []Config{

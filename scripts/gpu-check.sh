@@ -113,7 +113,7 @@ changed() { # a baseline of another machine must not match
 }
 sanitize() {
 	(cd allreduce && REQUIRE_GPU=1 compute-sanitizer --report-api-errors no --tool "$1" --error-exitcode 9 "$OLDPWD/$bin/allreduce.test" \
-		-test.timeout 4m -test.run 'TestAllReduce/oneshot-pull/(2|3|4)$|TestRegistered/3$|TestPieces|TestEpochWraps')
+		-test.timeout 4m -test.run 'TestAllReduce/(one|two)shot-pu(ll|sh)/(2|3|4)$|TestRegistered/3$|TestPieces|TestEpochWraps')
 }
 
 case "${1:-}" in

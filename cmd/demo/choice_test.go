@@ -19,13 +19,13 @@ func TestFaultyMachines(t *testing.T) {
 		reasons   []string
 		probed    topo.Tri // what reads of 0→1 were found to do
 	}{
-		"nvlink":       {allreduce.OneshotPull, []string{"all 4 devices reach each other directly"}, topo.Unknown},
-		"pcie":         {allreduce.OneshotPull, []string{"as probing found"}, topo.Yes},
+		"nvlink":       {allreduce.OneshotPush, []string{"all 4 devices reach each other directly"}, topo.Unknown},
+		"pcie":         {allreduce.OneshotPush, []string{"as probing found"}, topo.Yes},
 		"one-way":      {allreduce.Copy, []string{"1→0: device 1 cannot read the memory of device 0, and direct kernels need both directions"}, topo.Yes},
 		"no-p2p":       {allreduce.Host, []string{"devices 0 and 1 have no peer access in either direction", through}, topo.Unknown},
 		"mig":          {allreduce.Host, []string{"devices 0 and 1 have no peer access in either direction (MIG)", through}, topo.Unknown},
-		"write-only":   {allreduce.Host, []string{"device 0 cannot read the memory of device 1 (timed out after 500ms)", "writing works", through}, topo.No},
-		"read-garbage": {allreduce.Host, []string{"expected 0x", "got 0xffffffffffffffff at offset 0", "writing works", through}, topo.No},
+		"write-only":   {allreduce.OneshotPush, []string{"device 0 cannot read the memory of device 1 (timed out after 500ms), so peers are only written to"}, topo.No},
+		"read-garbage": {allreduce.OneshotPush, []string{"expected 0x", "got 0xffffffffffffffff at offset 0", "so peers are only written to"}, topo.No},
 		"lying":        {allreduce.Host, []string{"expected 0x", "got 0x0 at offset 0", through}, topo.No},
 	} {
 		t.Run(machine, func(t *testing.T) {

@@ -37,13 +37,13 @@ func TestQuickRun(t *testing.T) {
 	require.Empty(t, stderr, "no progress where there is no terminal")
 	for _, want := range []string{
 		"EMULATED: no GPU executed anything; times are of the emulator and mean nothing for hardware",
-		"Ranks: 4 (the default on the emulator)", "Plan: oneshot-pull: ",
+		"Ranks: 4 (the default on the emulator)", "Plan: oneshot-push: ",
 		"GPU3", "#wrong", "PASS: 3 results",
 	} {
 		require.Contains(t, stdout, want)
 	}
 	for _, dt := range []string{"f32", "f16", "bf16"} {
-		require.Regexp(t, `(?m)^ +1024 +\d+ +`+dt+` +sum +oneshot-pull +\d+x\d+ +[\d.]+ +[\d.]+ +[\d.]+ +0$`, stdout)
+		require.Regexp(t, `(?m)^ +1024 +\d+ +`+dt+` +sum +oneshot-push +\d+x\d+ +[\d.]+ +[\d.]+ +[\d.]+ +0$`, stdout)
 	}
 }
 
@@ -54,18 +54,20 @@ func TestRunJSON(t *testing.T) {
 		ranks     int
 		counts    []uint64
 	}{
-		{"--sizes 1KB --dtype f32", allreduce.OneshotPull, 4, []uint64{256}},
-		{"--machine nvlink --sizes 1KB --dtype f16", allreduce.OneshotPull, 4, []uint64{512}},
-		{"--machine pcie --sizes 2 --dtype f16,f32", allreduce.OneshotPull, 4, []uint64{2, 2}},
+		{"--sizes 1KB --dtype f32", allreduce.OneshotPush, 4, []uint64{256}},
+		{"--machine nvlink --sizes 1KB --dtype f16", allreduce.OneshotPush, 4, []uint64{512}},
+		{"--machine pcie --sizes 2 --dtype f16,f32", allreduce.OneshotPush, 4, []uint64{2, 2}},
 		{"--machine no-p2p --sizes 1KB,5 --dtype bf16", allreduce.Host, 4, []uint64{512, 5}},
 		{"--machine one-way --sizes 1KB,5 --dtype bf16", allreduce.Copy, 4, []uint64{512, 5}},
-		{"--ranks 3 --sizes 1,7,4097 --dtype bf16", allreduce.OneshotPull, 3, []uint64{1, 7, 4097}},
+		{"--ranks 3 --sizes 1,7,4097 --dtype bf16", allreduce.OneshotPush, 3, []uint64{1, 7, 4097}},
+		{"--algo oneshot-pull --ranks 2 --sizes 33 --dtype f32", allreduce.OneshotPull, 2, []uint64{33}},
+		{"--machine write-only --ranks 2 --sizes 33,1MB --dtype f32", allreduce.OneshotPush, 2, []uint64{33, 1 << 18}},
 		{"run --algo copy --ranks 2 --sizes 33 --dtype f32", allreduce.Copy, 2, []uint64{33}},
 		{"--algo host --ranks 2 --sizes 33 --dtype f32", allreduce.Host, 2, []uint64{33}},
-		{"--devices 1 --sizes 100 --dtype f32", allreduce.OneshotPull, 4, []uint64{100}},
-		{"--devices 2 --ranks 5 --share --sizes 100 --dtype f32", allreduce.OneshotPull, 5, []uint64{100}},
+		{"--devices 1 --sizes 100 --dtype f32", allreduce.OneshotPush, 4, []uint64{100}},
+		{"--devices 2 --ranks 5 --share --sizes 100 --dtype f32", allreduce.OneshotPush, 5, []uint64{100}},
 		{"--ranks 1 --sizes 100 --dtype f16", allreduce.OneshotPull, 1, []uint64{100}},
-		{"--seed 77 --sizes 1:64 --dtype f16 --ranks 2", allreduce.OneshotPull, 2, []uint64{1, 2, 4, 8, 16, 32, 64}},
+		{"--seed 77 --sizes 1:64 --dtype f16 --ranks 2", allreduce.OneshotPush, 2, []uint64{1, 2, 4, 8, 16, 32, 64}},
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			code, r := jsonRun(t, append(strings.Fields(c.args), "--iters", "1")...)

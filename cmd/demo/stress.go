@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -60,7 +61,7 @@ It exits with 1 when a bit is wrong or a forbidden outcome was seen; the control
 	f.DurationVar(&o.duration, "duration", 30*time.Second, "how long to make calls")
 	f.IntVar(&a.opt.ranks, "ranks", 0, "world size (default: one rank per device, 4 on the emulator; 4 that share it on a single device)")
 	f.BoolVar(&a.opt.share, "share", false, "allow several ranks on one device")
-	f.StringVar(&a.opt.algo, "algo", "auto", "auto, oneshot-pull, copy or host; with auto, copy and host take some turns too")
+	f.StringVar(&a.opt.algo, "algo", "auto", "auto, "+strings.Join(algorithmNames(), ", ")+"; with auto, all that can work take turns")
 	f.Uint64Var(&a.opt.seed, "seed", 1, "seed of the calls, the payloads and the pauses")
 	f.StringVar(&o.maxBytes, "max-bytes", "", "largest message (default 1MB, emulated 8KB)")
 	f.StringVar(&o.delays, "delays", "on", "on or off: random pauses in the kernels and before them")
@@ -293,8 +294,11 @@ func (r *stresser) draw(i int) stressRound {
 	if r.rng.IntN(3) == 0 {
 		round.PieceBytes = max(64, r.set.maxBytes/4/16*16)
 	}
-	if r.set.algorithm == allreduce.Auto && i%4 == 3 {
-		round.Algorithm = []allreduce.Algorithm{allreduce.Copy, allreduce.Host}[i/4%2]
+	if r.set.algorithm == allreduce.Auto {
+		round.Algorithm = allreduce.Algorithms()[r.rng.IntN(int(allreduce.Copy))]
+		if i%4 == 3 {
+			round.Algorithm = []allreduce.Algorithm{allreduce.Copy, allreduce.Host}[i/4%2]
+		}
 	}
 	if r.set.delays && i%4 != 2 {
 		round.DelayOneIn, round.DelayMaxNS, round.DelaySeed = 2<<r.rng.IntN(6), 256<<r.rng.IntN(7), r.rng.Uint32()
@@ -317,7 +321,8 @@ func (r *stresser) delayed(round *stressRound, first func(string, []byte) ([]byt
 				return nil, err
 			}
 		}
-		out, round.DelayPlaces, err = d.Patch(file, ptx)
+		out, n, err := d.Patch(file, ptx)
+		round.DelayPlaces = max(round.DelayPlaces, n)
 		return out, err
 	}
 }

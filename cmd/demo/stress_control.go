@@ -64,8 +64,10 @@ func (r *stresser) weakened(ctx context.Context, weak stress.Weakening, until ti
 		round.Algorithm = r.set.algorithm
 		cfg := r.config(&round)
 		cfg.Timeout = controlTimeout
-		cfg.Patch = func(file string, ptx []byte) (out []byte, err error) {
-			out, row.Changed, err = weak.Patch(file, ptx)
+		cfg.Table = allreduce.Table{{Algorithm: allreduce.OneshotPull}} // with auto: packets have nothing that could be left out
+		cfg.Patch = func(file string, ptx []byte) ([]byte, error) {
+			out, n, err := weak.Patch(file, ptx)
+			row.Changed = max(row.Changed, n)
 			return out, err
 		}
 		if i%2 == 1 && r.set.delays {

@@ -22,7 +22,7 @@ func TestTopo(t *testing.T) {
 		{"", []string{"EMULATED: ", "GPU0\t X \tNV18", "GPU0\t X \tOK\tOK\tOK"}},
 		{"--machine dgx1-v100 --plan", []string{"GPU0\t X \tNV1\tNV1\tNV2\tNV2\tSYS\tSYS\tSYS\n",
 			"Plan for 8 rank(s) on device(s) 0,1,2,3,4,5,6,7: host: devices 0 and 5 have no peer access in either direction"}},
-		{"--machine dgx1-v100 --plan --ranks 0,1,2,3", []string{"Plan for 4 rank(s) on device(s) 0,1,2,3: oneshot-pull: all 4 devices reach each other"}},
+		{"--machine dgx1-v100 --plan --ranks 0,1,2,3", []string{"Plan for 4 rank(s) on device(s) 0,1,2,3: oneshot-push: all 4 devices reach each other"}},
 		{"--machine one-way --plan --ranks 1,0", []string{"Plan for 2 rank(s) on device(s) 1,0: copy: "}},
 	} {
 		t.Run(c.args, func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestTopoWrites(t *testing.T) {
 		return "nvidia-smi topo --p2pstatus " + c + "\n \tGPU0\tGPU1\t\n GPU0\tX\t" + state + "\t\n GPU1\t" + state + "\tX\t\n\n"
 	}
 	require.NoError(t, os.WriteFile(path, []byte("\tGPU0\tGPU1\nGPU0\t X \tPHB\nGPU1\tPHB\t X \n\n"+block("r", "CNS")+block("w", "OK")), 0o600))
-	const want = "host: devices 0 and 1 cannot read each other's memory (CNS); writing is supported, but no algorithm here only writes"
+	const want = "oneshot-push: 0→1: device 0 cannot read the memory of device 1 (CNS), so peers are only written to"
 	for _, from := range [][]string{{"--from", path}, {"--machine", "file:" + path}} {
 		code, stdout, stderr := demo(t, append([]string{"topo", "--plan"}, from...)...)
 		require.Equal(t, exitGood, code, stderr)
@@ -134,7 +134,7 @@ func TestTopoWrites(t *testing.T) {
 	}
 	_, r := jsonRun(t, "--machine", "file:"+path, "--sizes", "5", "--dtype", "f32", "--iters", "1")
 	require.True(t, r.OK, r.Error)
-	require.Contains(t, r.Results[0].Plan.Reason, "cannot read each other's memory (CNS)")
+	require.Contains(t, r.Results[0].Plan.Reason, "cannot read the memory of device 1 (CNS)")
 	code, probes := probed(t, "--machine", "file:"+path, "--timeout", "1m")
 	require.Equal(t, exitGood, code)
 	got := probes.Measurement.Pairs[0][1]
@@ -174,7 +174,7 @@ func TestTopoUsage(t *testing.T) {
 		{"topo --plan --ranks=", "", "--ranks"},
 		{"topo --from x --machine pcie", "", "leave one of them out"},
 		{"topo --from /nowhere/at/all", "", "no such file"},
-		{"topo --plan", "ring", `FENCELINE_ALGO="ring": want auto, oneshot-pull, copy, host`},
+		{"topo --plan", "ring", `FENCELINE_ALGO="ring": want auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, copy, host`},
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			if c.env != "" {
@@ -195,7 +195,7 @@ func TestTopoKnobs(t *testing.T) {
 	require.Equal(t, exitGood, code, stderr)
 	require.Contains(t, stdout, "host: the path between devices 0 and 2 is PXB, farther than FENCELINE_P2P_LEVEL=PIX allows")
 	_, stdout, _ = demo(t, "topo", "--machine", "pcie", "--plan", "--ranks", "0,1")
-	require.Contains(t, stdout, "oneshot-pull: ")
+	require.Contains(t, stdout, "oneshot-push: ")
 }
 
 // --svg draws what is open, with what probing found, or what a file describes.

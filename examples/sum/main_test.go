@@ -11,7 +11,7 @@ import (
 )
 
 func TestSum(t *testing.T) {
-	for machine, algorithm := range map[string]string{"nvlink": "oneshot-pull", "one-way": "copy", "no-p2p": "host"} {
+	for machine, algorithm := range map[string]string{"nvlink": "oneshot-push", "one-way": "copy", "no-p2p": "host"} {
 		var out bytes.Buffer
 		sum(&out, launcher.Config{Machine: machine, Devices: 3})
 		require.Regexp(t, "^"+algorithm+` \(.*\nrank 0: 6 … 6\nrank 1: 6 … 6\nrank 2: 6 … 6\n$`, out.String())

@@ -59,6 +59,7 @@ var kinds = []struct {
 const (
 	mend   = "look at the findings on IOMMU, ACS and BAR1, then update BIOS and driver"
 	unused = mend + "; until then the pair is not used directly"
+	pushed = mend + "; until then peers are only written to, by kernels that push, where all pairs can be"
 	whole  = "MIG instances have no peer access, not even two of one GPU, so data goes through host memory; " +
 		"for peer access use whole GPUs: turn MIG off (nvidia-smi -i N -mig 0) on those that are to work together"
 )
@@ -141,7 +142,7 @@ func judgePair(p, back topo.Pair, got topo.Measured) (kind, example, remedy stri
 		if p.ReadCode.Tri() == topo.No {
 			example = "reading: NVML says " + string(p.ReadCode)
 		}
-		return kindWrites, example, cmp.Or(codeRemedies[p.ReadCode], "copies and host staging are used: no algorithm here only writes")
+		return kindWrites, example, cmp.Or(codeRemedies[p.ReadCode], "peers are only written to, by kernels that push, where all pairs can be")
 	}
 	switch {
 	case r.Answer == topo.No && w.Answer == topo.No:
@@ -151,7 +152,7 @@ func judgePair(p, back topo.Pair, got topo.Measured) (kind, example, remedy stri
 	case fl.Answer == topo.No:
 		return kindFlags, "flags: " + told(fl), unused
 	case r.Answer == topo.No:
-		return kindNoReads, "reading: " + told(r), unused
+		return kindNoReads, "reading: " + told(r), pushed
 	case w.Answer == topo.No:
 		return kindNoWrites, "writing: " + told(w), unused
 	case pairState(got) == topo.Yes:

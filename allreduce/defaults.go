@@ -1,0 +1,215 @@
+package allreduce
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/fenceline/fenceline/topo"
+)
+
+// linkClass is what lies between the ranks, as far as it decides which algorithm is fastest.
+type linkClass uint8
+
+const (
+	linkShared linkClass = iota // all ranks on one device
+	linkNVLink                  // NVLink between every two devices
+	linkPCIe                    // PCIe, and what is not known
+)
+
+func (c linkClass) String() string {
+	return [...]string{"on one device", "over NVLink", "without NVLink"}[c]
+}
+
+// classify finds the class of the slowest link between any two of the devices.
+func classify(m *topo.Machine, devices []int) linkClass {
+	class := linkShared
+	for _, i := range devices {
+		for _, j := range devices {
+			switch {
+			case i == j:
+			case levelOf(m.Pairs[i][j].Link) != LevelNVL:
+				return linkPCIe
+			default:
+				class = linkNVLink
+			}
+		}
+	}
+	return class
+}
+
+// preference is one line of the shipped choice: for up to this many ranks, and messages up to so many bytes.
+type preference struct {
+	world     int
+	to        uint64 // inclusive; 0: no end
+	algorithm Algorithm
+}
+
+// shipped is what Auto takes where no tuning table says otherwise. The first line that covers a call, and whose algorithm
+// can work, is followed.
+//
+// On one device: measured with prototypes on one H200, 2, 4 and 8 ranks, 8 KB to 512 KB. Over NVLink and PCIe:
+// estimates, from those latencies and the bytes that each algorithm moves (one-shot pull N-1 times the message into each
+// rank, one-shot push twice that, two-shot pull twice the message); not measured on more than two devices.
+var shipped = [...][]preference{
+	linkShared: {
+		{2, 512 << 10, OneshotPush}, {4, 128 << 10, OneshotPush}, {4, 0, OneshotPull},
+		{8, 16 << 10, OneshotPush}, {16, 4 << 10, OneshotPush}, {16, 512 << 10, OneshotPull}, {16, 0, TwoshotPull},
+	},
+	linkNVLink: {
+		{2, 512 << 10, OneshotPush}, {2, 0, OneshotPull}, {4, 128 << 10, OneshotPush}, {4, 512 << 10, OneshotPull},
+		{8, 32 << 10, OneshotPush}, {8, 256 << 10, OneshotPull}, {16, 8 << 10, OneshotPush}, {16, 64 << 10, OneshotPull}, {16, 0, TwoshotPull},
+	},
+	linkPCIe: {
+		{2, 64 << 10, OneshotPush}, {2, 0, OneshotPull}, {4, 16 << 10, OneshotPush}, {4, 64 << 10, OneshotPull},
+		{16, 4 << 10, OneshotPush}, {16, 16 << 10, OneshotPull}, {16, 0, TwoshotPull},
+	},
+}
+
+// pushRoom is the largest message for which a push kernel's boxes have room, unless Config.PushBytes says otherwise. A
+// rank's box takes 4×N times that for one-shot, so that it is 8 MiB / N, and 8 times that for two-shot, 8 MiB.
+func pushRoom(a Algorithm, world int) uint64 {
+	if a == TwoshotPush {
+		return 1 << 20
+	}
+	n := uint64(world)
+	return min(512<<10, 2<<20/(n*n)/16*16)
+}
+
+// policy is which algorithm each call takes: a pure function of the call, the same on all ranks.
+type policy struct {
+	world   int
+	class   linkClass
+	forced  Algorithm // not Auto: what every call takes
+	rung    string    // why the ladder led here, or who forced
+	allowed [numAlgorithms]bool
+	last    Algorithm // Copy or Host where no direct kernel can run, otherwise Auto
+	table   Table
+	push    uint64                // Config.PushBytes
+	most    uint64                // Config.MaxBytes
+	limit   [numAlgorithms]uint64 // the largest launch; 0: never taken
+}
+
+// room is the largest message that a launch of push can take.
+func (p *policy) room(a Algorithm) uint64 {
+	if p.push != 0 {
+		return p.push
+	}
+	return pushRoom(a, p.world)
+}
+
+// by is where a choice came from.
+type by struct {
+	rule  *Rule       // the tuning table
+	line  *preference // the shipped choice
+	other bool        // another line could have come instead
+}
+
+// pick is the algorithm of a call. captured: calls through copy engines and kernels that wait for each other do not mix in
+// a graph, so only direct kernels come in question where there are any.
+func (p *policy) pick(bytes uint64, dt DType, captured bool) (Algorithm, by) {
+	if p.forced != Auto {
+		return p.forced, by{}
+	}
+	for i := range p.table {
+		r := &p.table[i]
+		if r.matches(p.world, bytes, dt) && p.allowed[r.Algorithm] && !(captured && p.last == Auto && !r.Algorithm.direct()) {
+			return r.Algorithm, by{rule: r}
+		}
+	}
+	switch {
+	case p.last != Auto:
+		return p.last, by{}
+	case !p.allowed[OneshotPull]:
+		return p.pushed(bytes), by{}
+	}
+	var passed bool
+	lines := shipped[p.class]
+	for i := range lines {
+		l := &lines[i]
+		switch {
+		case p.world > l.world || !p.allowed[l.algorithm] || p.world == 1 && l.algorithm != OneshotPull:
+		case l.to != 0 && bytes > l.to || l.algorithm.pushes() && bytes > p.room(l.algorithm):
+			passed = true
+		default:
+			return l.algorithm, by{line: l, other: passed || l.to != 0}
+		}
+	}
+	return OneshotPull, by{}
+}
+
+// pushed is the choice where peers can only be written to: two-shot moves less, and its boxes hold more.
+func (p *policy) pushed(bytes uint64) Algorithm {
+	if p.allowed[TwoshotPush] && p.world > 2 && bytes > p.room(OneshotPush) {
+		return TwoshotPush
+	}
+	return OneshotPush
+}
+
+// bound finds the largest launch of each algorithm: no more memory is allocated than the calls that may take it need.
+func (p *policy) bound() {
+	widen := func(a Algorithm, to uint64) {
+		most := p.most
+		if a.pushes() {
+			most = min(most, p.room(a)/16*16)
+		}
+		if to != 0 {
+			most = min(most, (to+15)/16*16)
+		}
+		p.limit[a] = max(p.limit[a], most)
+	}
+	if p.forced != Auto {
+		widen(p.forced, 0)
+		return
+	}
+	for i := range p.table {
+		if r := &p.table[i]; p.allowed[r.Algorithm] && (r.World == 0 || r.World == p.world) {
+			widen(r.Algorithm, r.To)
+		}
+	}
+	if p.last != Auto {
+		widen(p.last, 0)
+		return
+	}
+	// The choice changes only at these sizes, and the next byte.
+	sizes := []uint64{0, p.room(OneshotPush), p.room(TwoshotPush), p.most}
+	for _, l := range shipped[p.class] {
+		sizes = append(sizes, l.to)
+	}
+	untabled := *p
+	untabled.table = nil
+	slices.Sort(sizes)
+	for i, n := range sizes {
+		a, _ := untabled.pick(n, F32, false)
+		widen(a, max(n, 16))
+		to := p.most
+		if i+1 < len(sizes) {
+			to = sizes[i+1]
+		}
+		a, _ = untabled.pick(n+1, F32, false)
+		widen(a, max(to, 16))
+	}
+	a, _ := untabled.pick(1<<62, F32, false)
+	widen(a, 0)
+}
+
+// why is the reason of a choice, in words.
+func (p *policy) why(bytes uint64, dt DType, b by) string {
+	switch {
+	case b.rule != nil:
+		return fmt.Sprintf("the tuning table prefers it for %d bytes of %v on %d ranks", bytes, dt, p.world)
+	case b.line != nil && b.other && b.line.to == 0:
+		return fmt.Sprintf("%s; the default for large messages of %d ranks %v", p.rung, p.world, p.class)
+	case b.line != nil && b.other:
+		return fmt.Sprintf("%s; the default up to %d bytes of %d ranks %v", p.rung, b.line.to, p.world, p.class)
+	}
+	return p.rung
+}
+
+// plan is what a call does, and why.
+func (p *policy) plan(bytes uint64, dt DType, grid func(a Algorithm, n uint64) (blocks, threads int)) Plan {
+	a, b := p.pick(bytes, dt, false)
+	most := max(p.limit[a], 16)
+	plan := Plan{Algorithm: a, Reason: p.why(bytes, dt, b), Pieces: piecesOf(bytes, most)}
+	plan.Blocks, plan.Threads = grid(a, min(bytes, most))
+	return plan
+}
