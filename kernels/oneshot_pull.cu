@@ -4,7 +4,7 @@
 // it up itself. One launch per rank and call.
 //
 // Algorithm. Staged (stage != null): copy the input into this rank's staging half, exchange start flags,
-// read the halves of all ranks, add, write the output. In place (stage == null): the inputs are
+// read the halves of all ranks, add, write the output. Registered (stage == null): the inputs are
 // registered, so peers read them where they are; exchange start flags, read, add, write, exchange end flags.
 //
 // Synchronisation, between block b of one rank and block b of each other:
@@ -93,7 +93,9 @@ FL_DEVICE void oneshot_pull(const AllReduceArgs& a) {
         }
     }
 
-    sync_block();  // the block's staging is complete, and every thread has its epoch
+    // The block's staging is complete, every thread has its epoch, and all agree whether to go on: another block may have set
+    // the mark while some of these threads read it.
+    failed = sync_block_or(failed);
     if (first_warp && !failed) {
         if (thread() == 0) {
             arrive<N>(c, a.pad, SLOT_START, epoch);

@@ -116,7 +116,9 @@ FL_DEVICE void twoshot_pull(const TwoshotArgs& a) {
         }
     }
 
-    sync_block();  // the block's staging is complete, and every thread has its epoch
+    // The block's staging is complete, every thread has its epoch, and all agree whether to go on: another block may have set
+    // the mark while some of these threads read it.
+    failed = sync_block_or(failed);
     if (first_warp && !failed) {
         if (thread() == 0) {
             arrive<N>(c, a.pad, SLOT_START, epoch);
