@@ -151,6 +151,7 @@ func (x *exec) load(t *thread) bool {
 		return x.await(t, locs)
 	}
 	i, want, later := x.choose.read(x, t, len(list), !acquire && in.Elements == 1 && !in.Loop)
+	x.targets = x.targets || want != noTarget
 	switch {
 	case later:
 		t.tokens++
@@ -284,6 +285,9 @@ func (x *exec) resolve(t *thread, i int, w *write) {
 
 // arrived lets those go on that wait for this write or fence.
 func (x *exec) arrived(is target) {
+	if !x.targets {
+		return
+	}
 	for _, t := range x.threads {
 		if t.state == waitsWrite && t.waiting.same(is) {
 			t.state = ready
@@ -451,6 +455,7 @@ func (x *exec) atomic(t *thread) bool {
 	}
 	i, want, _ := x.choose.read(x, t, len(keep), false)
 	if want != noTarget {
+		x.targets = true
 		t.state, t.waiting = waitsWrite, want
 		return false
 	}
@@ -498,6 +503,7 @@ func (x *exec) mayFence(t *thread) bool {
 	if want == noTarget {
 		return true
 	}
+	x.targets = true
 	t.state, t.waiting = waitsWrite, want
 	return false
 }

@@ -190,7 +190,7 @@ func (s *search) replay(token string) error {
 		s.one(r.token)
 		return nil
 	}
-	return fmt.Errorf("replay token %q: it begins with x:, r: or p:", token)
+	return fmt.Errorf("replay token %q: want one that begins with x, r or p", token)
 }
 
 // shorten looks for executions that show the same findings after fewer operations.

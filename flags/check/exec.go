@@ -162,6 +162,7 @@ type exec struct {
 	fast    bool // clocks leap
 	clock   uint64
 	covered map[*ptx.Inst]bool // nil: not asked for
+	targets bool               // somebody waits for a certain write
 	over    bool
 	pruned  bool
 	raced   bool
@@ -268,7 +269,7 @@ func (x *exec) reset() {
 	}
 	x.usedLocs, x.used, x.latest, x.recent = 0, 0, nil, nil
 	x.over, x.pruned, x.raced, x.started = false, false, false, false
-	x.fast, x.clock = false, 0
+	x.fast, x.clock, x.targets = false, 0, false
 	x.steps, x.writes = 0, 0
 }
 

@@ -236,8 +236,8 @@ func inParallel(ctx context.Context, n int, do func(int) error) error {
 	return g.Wait()
 }
 
-// judge runs a mutant in each case until one catches it: one execution of each at first, then a few, then many. Of one that is
-// known to be harmless a few are enough, to see that it is.
+// judge runs a mutant in each case until one catches it, small cases first: one execution of each, then a few, then many.
+// Of one that is known to be harmless one is enough, to see that it is.
 func (g *gate) judge(j *Judged, cases []GateCase, harmless bool) error {
 	module, err := ptx.Parse(g.file, j.PTX)
 	if err != nil {
@@ -246,7 +246,7 @@ func (g *gate) judge(j *Judged, cases []GateCase, harmless bool) error {
 	one, few := min(1, g.o.Executions), min(20, g.o.Executions)
 	rounds := []uint64{one, few - one, g.o.Executions - few}
 	if harmless {
-		rounds = rounds[:2]
+		rounds = rounds[:1]
 	}
 	for round, n := range rounds {
 		for _, c := range cases {
@@ -279,6 +279,9 @@ func (g *gate) coverage(ctx context.Context) (map[int][]GateCase, error) {
 	if err != nil {
 		return nil, err
 	}
+	slices.SortStableFunc(g.cases, func(a, b GateCase) int {
+		return cmp.Compare(a.Set["world"]+a.Set["block"], b.Set["world"]+b.Set["block"])
+	})
 	found := make([]map[*ptx.Inst]bool, len(g.cases))
 	err = inParallel(ctx, len(g.cases), func(i int) error {
 		p, err := g.cases[i].Spec.Program(module, g.cases[i].Set)

@@ -61,7 +61,6 @@ type buffer struct {
 	device int
 	cells  []cell
 	init   []uint32
-	shared bool // of one block
 }
 
 const (

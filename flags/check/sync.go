@@ -21,7 +21,6 @@ type barrier struct {
 	waiting []int32 // of those, the ones that stay until all have come
 	clocks  clocks
 	pred    int // how many passed true
-	kind    *ptx.Inst
 }
 
 // arrive is t at bar.sync, bar.red or bar.arrive.

@@ -50,9 +50,7 @@ func (c *compiled) before(p *Program, i int) (list []int, early int) {
 		// A launch that is no dependent waits for all before it, and so do those that depend on it.
 		for j := prev; j >= 0; j-- {
 			if o := &p.Tasks[j]; o.Stream == k.Stream && o.Device == k.Device && !o.Dependent {
-				for _, b := range c.befores[j] {
-					list = append(list, b)
-				}
+				list = append(list, c.befores[j]...)
 				break
 			}
 		}
