@@ -103,7 +103,7 @@ func TestPullWeakened(t *testing.T) {
 		{"ld.acquire.sys.global.u32", "ld.acquire.gpu.global.u32"},
 		{"st.relaxed.sys.global.u32", "st.relaxed.gpu.global.u32"},
 		{"st.relaxed.sys.global.u32", "st.global.u32"},
-		{"bar.sync 0;", ""},
+		{"bar.red.or.pred b, 0, a;", "mov.pred b, a;"},
 		{"griddepcontrol.wait;", ""},
 	} {
 		weak := bytes.ReplaceAll(text, []byte(c[0]), []byte(c[1]))

@@ -35,19 +35,21 @@ func TestGate(t *testing.T) {
 		if j.Fate == NotExecuted {
 			continue
 		}
-		fates[j.Text[:min(len(j.Text), 17)]+" "+j.What] = j.Fate
+		if name := j.Text[:min(len(j.Text), 17)] + " " + j.What; fates[name] != Caught {
+			fates[name] = j.Fate // of several such instructions, one that is missed
+		}
 		require.Equal(t, j.Fate == Caught, j.Case != "", j.String())
 		require.Equal(t, j.Fate == Harmless, j.Reason != "", j.String())
 	}
 	for mutation, want := range map[string]Fate{
-		"the spec's halves 1":       Caught,
-		"fence.acq_rel.sys dropped": Caught,
-		"fence.acq_rel.sys .gpu":    Caught,
-		"ld.acquire.sys.gl relaxed": Caught,
-		"st.relaxed.sys.gl weak":    Caught,
-		"bar.sync 0; dropped":       Caught,
-		"bar.sync 0; bar.warp.sync": NotCaught, // this case has one warp
-		"bar.warp.sync 0xf dropped": Harmless,
+		"the spec's halves 1":             Caught,
+		"fence.acq_rel.sys dropped":       Caught,
+		"fence.acq_rel.sys .gpu":          Caught,
+		"ld.acquire.sys.gl relaxed":       Caught,
+		"st.relaxed.sys.gl weak":          Caught,
+		"bar.red.or.pred b dropped":       Caught,
+		"bar.red.or.pred b bar.warp.sync": NotCaught, // this case has one warp
+		"bar.warp.sync 0xf dropped":       Harmless,
 	} {
 		require.Equal(t, want, fates[mutation], "%s of %v", mutation, fates)
 	}
