@@ -71,7 +71,7 @@ func GateCases() []Case {
 	inSets := map[string]bool{}
 	for _, sm := range []int{70, 90} {
 		for _, g := range gateSets {
-			source := strings.TrimSuffix(g.spec, "_replay")
+			source := strings.TrimSuffix(strings.TrimSuffix(g.spec, "_replay"), "_absent")
 			inSets[source] = true
 			if strings.Contains(g.set, "dependent") && sm < 90 {
 				continue
@@ -94,6 +94,8 @@ var gateSets = []struct{ spec, set string }{
 	{"oneshot_pull", "count=9 calls=2 first=0xfffff grids=1"},
 	{"oneshot_pull", "count=9 calls=3 first=0xfffff grids=1 inplace=1"},
 	{"oneshot_pull", "count=9 calls=3 first=0xfffff grids=1 inplace=2"},
+	{"oneshot_pull_absent", "count=9 calls=2"},
+	{"oneshot_pull_absent", "count=9 calls=1 grid=2 resident=1"},
 	{"oneshot_pull_replay", "count=9 calls=3 inplace=1"},
 	{"oneshot_pull_replay", "count=321 calls=2 block=64 inplace=1"},
 	{"oneshot_pull_replay", "count=321 calls=3 first=0xfffff grids=1 stale=1 inplace=1"},
