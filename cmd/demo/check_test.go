@@ -112,7 +112,7 @@ func TestCheckUsage(t *testing.T) {
 		{"--ptx " + ptxFile + " --spec " + spec + " --set count=1 --set count=2", "given twice"},
 		{"--ptx " + ptxFile + " --spec " + spec + " --set cout=2", `nothing is called "cout" that could be set`},
 		{"--ptx " + ptxFile + " --spec " + spec + " --entry none", "has no kernel none: it has mini"},
-		{"--ptx " + ptxFile + " --spec " + spec + " --replay zz", "it begins with"},
+		{"--ptx " + ptxFile + " --spec " + spec + " --replay zz", "want one that begins with"},
 		{"--ptx " + ptxFile + " --spec " + spec + " --executions 0", "use 1 or more"},
 		{"--only nonesuch", "no case has this in its name"},
 		{"--gate --faults", "run one after the other"},

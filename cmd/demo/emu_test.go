@@ -306,7 +306,7 @@ func TestTooSlow(t *testing.T) {
 	code, r := jsonRun(t, "--sizes", "1MB", "--dtype", "f32", "--timeout", "5ms")
 	require.Equal(t, exitFault, code)
 	require.Empty(t, r.Results)
-	require.Contains(t, r.Error, "262144 elements of f32 by oneshot-pull: ")
+	require.Regexp(t, "262144 elements of f32 by (one|two)shot-pu(ll|sh): ", r.Error)
 	require.NotContains(t, r.Error, "live objects")
 
 	code, stdout, stderr := demo(t, "--backend", "emu", "--sizes", "1MB", "--dtype", "f32", "--timeout", "5ms")

@@ -273,7 +273,7 @@ type Weakening string
 const (
 	NoFence   Weakening = "no-fence"   // fences are left out, and with them the release patterns that they begin
 	NoAcquire Weakening = "no-acquire" // acquire loads and atomics become relaxed, and releases too
-	NoBarrier Weakening = "no-barrier" // bar.sync is left out: warps no longer wait for each other
+	NoBarrier Weakening = "no-barrier" // bar.sync and bar.red are left out: warps no longer wait for each other
 )
 
 // Weakenings lists them all.
@@ -303,6 +303,10 @@ func (w Weakening) weaken(in *instruction) (string, bool) {
 	case w == NoFence && (op == "fence" || op == "membar"),
 		w == NoBarrier && (op == "bar" || op == "barrier") && in.has("sync") && !in.has("warp"):
 		return in.indent + "// left out: " + in.guard + strings.Join(in.mods, ".") + in.rest, true
+	case w == NoBarrier && (op == "bar" || op == "barrier") && in.has("red") && in.has("pred"):
+		// Each thread keeps its own predicate.
+		operands := strings.Split(strings.TrimSuffix(strings.TrimSpace(in.rest), ";"), ",")
+		return in.indent + in.guard + "mov.pred " + strings.TrimSpace(operands[0]) + ", " + strings.TrimSpace(operands[len(operands)-1]) + ";", true
 	case w == NoAcquire && (op == "ld" || op == "st" || op == "atom" || op == "red"):
 		for i, m := range in.mods {
 			if m == "acquire" || m == "release" || m == "acq_rel" {
