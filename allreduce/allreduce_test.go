@@ -15,13 +15,11 @@ import (
 // everyAlgorithm is all there are; direct, those whose kernels wait for each other; pull, those that read their peers' data.
 var everyAlgorithm, directAlgorithms, pullAlgorithms = func() (all, direct, pull []Algorithm) {
 	for _, a := range Algorithms()[1:] {
-		if built(a) {
-			all = append(all, a)
-		}
-		if built(a) && a.direct() {
+		all = append(all, a)
+		if a.direct() {
 			direct = append(direct, a)
 		}
-		if built(a) && a.pulls() {
+		if a.pulls() {
 			pull = append(pull, a)
 		}
 	}

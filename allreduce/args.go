@@ -2,11 +2,8 @@ package allreduce
 
 import (
 	"encoding/binary"
-	"slices"
-	"sync"
 
 	"github.com/fenceline/fenceline/flags"
-	"github.com/fenceline/fenceline/kernels"
 )
 
 // Layout of fl::AllReduceArgs in kernels/oneshot_pull.cu. A test reads that file and compares.
@@ -73,20 +70,6 @@ var sources = [numAlgorithms]kernelSource{
 	Copy:        {"reduce_local", "reduce_local_", reduceBytes},
 	Host:        {"reduce_local", "reduce_local_", reduceBytes},
 }
-
-// builds are the algorithms whose kernels are there.
-var builds = sync.OnceValue(func() (list [numAlgorithms]bool) {
-	m, err := kernels.Load()
-	if err != nil {
-		return list // NewGroup says so
-	}
-	for a, s := range sources {
-		list[a] = slices.ContainsFunc(m.Modules, func(m kernels.Module) bool { return m.Source == s.file })
-	}
-	return list
-})
-
-func built(a Algorithm) bool { return builds()[a] }
 
 func put64(b []byte, off int, v uint64) { binary.LittleEndian.PutUint64(b[off:], v) }
 func put32(b []byte, off int, v uint32) { binary.LittleEndian.PutUint32(b[off:], v) }

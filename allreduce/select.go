@@ -214,9 +214,6 @@ func (s *selector) nextRung(p policy, refused string) *policy {
 
 // refuse is why an algorithm should not be taken, "" for no reason.
 func (s *selector) refuse(a Algorithm) string {
-	if a.direct() && !built(a) {
-		return "this build has no kernel for it"
-	}
 	switch {
 	case a.pulls():
 		return s.refusePull()

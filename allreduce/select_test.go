@@ -214,7 +214,7 @@ func TestGroupMeasured(t *testing.T) {
 			rung = OneshotPush
 		}
 		for _, want := range []Algorithm{Auto, OneshotPush, TwoshotPush, Copy} {
-			if want.pushes() && (rung == Host || !built(want)) {
+			if want.pushes() && rung == Host {
 				continue
 			}
 			for _, enabled := range []bool{false, true} {
@@ -252,10 +252,8 @@ func TestWriteOnlyLarge(t *testing.T) {
 		g, err := NewGroup(openEmu(t, "write-only", 4), Config{Ranks: world, Measurement: probed(4, faulty["write-only"], nil)})
 		require.NoError(t, err)
 		want := OneshotPush
-		if world > 2 && built(TwoshotPush) {
+		if world > 2 {
 			want = TwoshotPush
-		} else {
-			most = pushRoom(OneshotPush, world)
 		}
 		p, err := g.Plan(1<<20, F32)
 		require.NoError(t, err)
