@@ -124,7 +124,12 @@ func Find(source string, sm, driver int) (*Module, error) {
 }
 
 // Text is the module's PTX.
-func (m *Module) Text() ([]byte, error) { return files.ReadFile("ptx/" + m.File) }
+func (m *Module) Text() ([]byte, error) {
+	if parts := joinedParts(m.File); parts != nil {
+		return joinedText(parts)
+	}
+	return files.ReadFile("ptx/" + m.File)
+}
 
 // driverFor is the oldest driver that reads a build. mkptx writes no PTX version that the table lacks; a test
 // holds that.

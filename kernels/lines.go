@@ -67,18 +67,23 @@ func lineMapOf(file string) *lineMap {
 		return m.(*lineMap)
 	}
 	m := new(lineMap)
-	text, err := lineFiles.ReadFile("ptx/" + LinesFile(file))
-	if err == nil {
-		var runs []LineRun
-		if runs, err = ParseLines(text); err == nil {
-			at := 1
-			for _, r := range runs {
-				m.first, m.runs, at = append(m.first, at), append(m.runs, r), at+r.Count
-			}
-		}
+	parts := joinedParts(file)
+	if parts == nil {
+		parts = []string{file}
 	}
-	if err != nil { // not one of ours; that ours can be read is tested
-		return nil
+	at := 1
+	for _, part := range parts {
+		text, err := lineFiles.ReadFile("ptx/" + LinesFile(part))
+		if err != nil {
+			return nil // not one of ours
+		}
+		runs, err := ParseLines(text)
+		if err != nil {
+			return nil // that ours can be read is tested
+		}
+		for _, r := range runs {
+			m.first, m.runs, at = append(m.first, at), append(m.runs, r), at+r.Count
+		}
 	}
 	lineMaps.Store(file, m)
 	return m

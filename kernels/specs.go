@@ -14,7 +14,7 @@ var specFiles embed.FS
 // checked, add a line to cases.
 type Case struct {
 	Spec   string // file in specs, without .spec
-	Source string // kernel source
+	Source string // kernel source; of several whose kernels take turns: "a+b"
 	SM     int    // which build
 	Set    string // values of the spec's params: "dtype=bf16 count=37"
 }
@@ -42,6 +42,9 @@ func (c *Case) Module() (*Module, error) {
 	m, err := Load()
 	if err != nil {
 		return nil, err
+	}
+	if strings.Contains(c.Source, "+") {
+		return join(c.Source, c.SM), nil
 	}
 	for i := range m.Modules {
 		if m.Modules[i].Source == c.Source && m.Modules[i].SM == c.SM {
@@ -73,17 +76,21 @@ func GateCases() []Case {
 		for _, g := range gateSets {
 			source := strings.TrimSuffix(strings.TrimSuffix(g.spec, "_replay"), "_absent")
 			inSets[source] = true
-			if strings.Contains(g.set, "dependent") && sm < 90 {
-				continue
+			set := g.set
+			if sm < 90 {
+				set = strings.TrimSuffix(set, " start=dependent")
 			}
 			for _, dtype := range []string{"f32", "f16", "bf16"} {
 				for _, world := range []int{2, 3, 4, 8} {
-					list = append(list, Case{g.spec, source, sm, fmt.Sprintf("world=%d dtype=%s %s", world, dtype, g.set)})
+					c := Case{g.spec, source, sm, fmt.Sprintf("world=%d dtype=%s %s", world, dtype, set)}
+					if !slices.Contains(list, c) {
+						list = append(list, c)
+					}
 				}
 			}
 		}
 	}
-	return append(list, slices.DeleteFunc(Cases(), func(c Case) bool { return inSets[c.Source] })...)
+	return append(list, slices.DeleteFunc(Cases(), func(c Case) bool { return inSets[c.Source] || strings.Contains(c.Source, "+") })...)
 }
 
 var gateSets = []struct{ spec, set string }{
@@ -102,10 +109,24 @@ var gateSets = []struct{ spec, set string }{
 	{"oneshot_pull_replay", "count=321 calls=3 first=0xfffff grids=1 stale=1 inplace=2"},
 	{"oneshot_pull", "count=9 calls=3 start=dependent"},
 	{"oneshot_pull", "count=9 calls=3 start=dependent inplace=1"},
-	{"oneshot_push", "count=77 calls=3 block=64 shift=4 replace=1"},
-	{"oneshot_push", "count=9 calls=3 start=dependent"},
-	{"oneshot_push", "count=9 calls=3 first=0xfffff sizes=2 stale=1"},
-	{"oneshot_push", "count=9 calls=3 first=0xffffd sizes=3"},
+	{"oneshot_push", "count=77 calls=2 block=64 shift=4 replace=1 start=dependent"},
+	{"oneshot_push", "count=1 calls=2 block=64 start=dependent"},
+	{"oneshot_push", "count=9 calls=3 first=0xfffff sizes=2 stale=1 start=dependent"},
+	{"oneshot_push", "count=9 calls=3 first=0xffffd sizes=3 start=dependent"},
+	{"oneshot_push_absent", "count=1 calls=1 grid=2 resident=1"},
+	{"twoshot_push", "count=77 calls=2 block=64 shift=4 replace=1 start=dependent"},
+	{"twoshot_push", "count=1 calls=2 block=64 start=dependent"},
+	{"twoshot_push", "count=67 calls=3 first=0xfffff sizes=2 stale=1 start=dependent"},
+	{"twoshot_push", "count=67 calls=3 first=0xffffd sizes=3 start=dependent"},
+	{"twoshot_push_absent", "count=4*world calls=1 grid=2 resident=1"},
+	{"twoshot_pull", "count=280*world calls=2 block=64 start=dependent"},
+	{"twoshot_pull", "count=280*world+3 calls=1 block=64 shift=4 start=dependent"},
+	{"twoshot_pull", "count=37 calls=3 inplace=1 start=dependent"},
+	{"twoshot_pull", "count=9 calls=2 first=0xfffff grids=1 start=dependent"},
+	{"twoshot_pull_absent", "count=9 calls=2"},
+	{"twoshot_pull_absent", "count=9 calls=1 grid=2 resident=1"},
+	{"twoshot_pull_replay", "count=37 calls=3 inplace=1"},
+	{"twoshot_pull_replay", "count=280*world calls=2 first=0xfffff grids=1 stale=1"},
 }
 
 // Redundant is the reviewed list of instructions that may be weakened without harm, and why.
@@ -259,6 +280,26 @@ var cases = []struct {
 		"dtype=bf16 count=77 calls=2 grid=2 replace=1",
 		"world=3 count=37 calls=2 inplace=1",
 	}},
+	{"oneshot_push_absent", "oneshot_push", []int{70, 90}, []string{
+		"count=7", "dtype=bf16 count=37 block=64 grid=2", "world=3 count=7 first=0xfffffffe",
+	}},
+	{"twoshot_push_absent", "twoshot_push", []int{70, 90}, []string{
+		"count=7", "dtype=bf16 count=37 block=64 grid=2", "world=3 count=7 first=0xfffffffe",
+	}},
+	{"twoshot_pull_absent", "twoshot_pull", []int{70, 90}, []string{
+		"count=7", "dtype=bf16 count=37 block=64 grid=2", "world=3 count=7 first=0xfffffffe",
+	}},
+	{"oneshot_pull_absent", "oneshot_pull", []int{70, 90}, []string{
+		"count=7", "dtype=bf16 count=37 block=64 grid=2", "world=3 count=7 first=0xfffffffe",
+	}},
+	{"turns", "oneshot_pull+oneshot_push+twoshot_pull+twoshot_push", []int{70, 90}, []string{
+		"rounds=2",
+		"rounds=2 dtype=bf16 count=37 replace=1",
+		"rounds=1 count=149 grids=1",
+		"rounds=2 first=0xfffffffd",
+		"world=3 rounds=2 count=19",
+	}},
+	{"turns", "oneshot_pull+oneshot_push+twoshot_pull+twoshot_push", []int{90}, []string{"start=dependent rounds=2 count=19"}},
 	{"reduce_local", "reduce_local", []int{70, 90}, []string{
 		"count=37", "dtype=f16 count=7", "dtype=bf16 count=37 shift=2 world=5",
 	}},

@@ -15,7 +15,8 @@
 //   end: the same pair in slots of its own. Orders the stores of sums before the peers' loads of them; and, in place, this
 //     block's loads of inputs before the peers' stores to out and the end of their kernels.
 //   Epochs, pads and staging halves are those of one-shot pull, and calls of the two may take turns: each acquires a start flag of
-//     every peer, which is all that the reuse of a half two calls later needs; oneshot_pull.cu has the argument.
+//     every peer, which is all that the reuse of a half two calls later needs; oneshot_pull.cu has the argument. Between two-shot
+//     calls one half would do, as the end flags of a call order all loads of staging before the next call.
 //   The result area is one: it is written behind a start flag of every peer, which that peer posted behind the end of its call
 //     before, and so behind every load that it made of these sums.
 //   Dependent launch keeps all that: nothing is read, written or posted before wait_for_stream.

@@ -111,7 +111,7 @@ FL_DEVICE void twoshot_push(const PushArgs& a) {
     for (u64 i = first; i < chunk && my_chunk + i < pairs; i += stride) {
         if (i != first) own = in.load(my_chunk + i);
         if (!collect_sum<T, N>(c, parts + 16 * i, pitch, epoch, own)) return;
-        if (publishes(epoch)) fence_release();  // what peers published goes on with the sums
+        if (N != 2 && publishes(epoch)) fence_release();  // what peers published goes on with the sums, to those it is new to
         boxes.send(sum + 16 * i, packet(own, epoch));
         out.store(my_chunk + i, own);
     }
