@@ -292,14 +292,14 @@ var cases = []struct {
 	{"oneshot_pull_absent", "oneshot_pull", []int{70, 90}, []string{
 		"count=7", "dtype=bf16 count=37 block=64 grid=2", "world=3 count=7 first=0xfffffffe",
 	}},
-	{"turns", "oneshot_pull+oneshot_push+twoshot_pull+twoshot_push", []int{70, 90}, []string{
-		"rounds=2",
+	{"turns", "oneshot_pull+oneshot_push+twoshot_pull+twoshot_push", []int{70, 90}, []string{"rounds=2"}},
+	{"turns", "oneshot_pull+oneshot_push+twoshot_pull+twoshot_push", []int{90}, []string{
 		"rounds=2 dtype=bf16 count=37 replace=1",
 		"rounds=1 count=149 grids=1",
 		"rounds=2 first=0xfffffffd",
 		"world=3 rounds=2 count=19",
+		"start=dependent rounds=2 count=19",
 	}},
-	{"turns", "oneshot_pull+oneshot_push+twoshot_pull+twoshot_push", []int{90}, []string{"start=dependent rounds=2 count=19"}},
 	{"reduce_local", "reduce_local", []int{70, 90}, []string{
 		"count=37", "dtype=f16 count=7", "dtype=bf16 count=37 shift=2 world=5",
 	}},
