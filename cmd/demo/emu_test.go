@@ -118,7 +118,6 @@ func TestAbsent(t *testing.T) {
 		rank    int
 	}{{"nvlink", 2}, {"nvlink", 0}, {"one-way", 3}, {"no-p2p", 1}} {
 		t.Run(fmt.Sprintf("%s rank %d", c.machine, c.rank), func(t *testing.T) {
-			t.Parallel()
 			code, r := jsonRun(t, "--machine", c.machine, "--absent", fmt.Sprint(c.rank), "--timeout", "2s", "--sizes", "1KB", "--dtype", "bf16")
 			require.Equal(t, exitFault, code)
 			require.Empty(t, r.Error)

@@ -137,7 +137,7 @@ func (x *exec) load(t *thread) bool {
 	}
 	x.locs = locs
 	a := t.actor(in)
-	acquire := acquires(in.Sem)
+	acquire := in.Sem.Acquires()
 	list := x.picks(t, locs, &a, t.clocks, nil, t.forced, false)
 	if in.Loop && t.hurried {
 		return x.glance(t, locs, &a, list[0], acquire)
@@ -334,14 +334,14 @@ func (x *exec) store(t *thread) bool {
 	}
 	x.locs = locs
 	a := t.actor(in)
-	down := in.Elements > 1 && releases(in.Sem) && x.choose.place(x, 2) == 1 // elements have no order of their own
+	down := in.Elements > 1 && in.Sem.Releases() && x.choose.place(x, 2) == 1 // elements have no order of their own
 	now := x.slab.copy(t.clocks)
 	for i := range locs {
 		k := i
 		if down {
 			k = len(locs) - 1 - i
 		}
-		if i > 0 && releases(in.Sem) {
+		if i > 0 && in.Sem.Releases() {
 			t.tick()
 			a = t.actor(in)
 			now = x.slab.copy(t.clocks)
@@ -353,7 +353,7 @@ func (x *exec) store(t *thread) bool {
 		if in.Size < 8 {
 			w.value &= 1<<(8*in.Size) - 1
 		}
-		w.heads = x.heads(t, l, &a, releases(in.Sem), now, nil)
+		w.heads = x.heads(t, l, &a, in.Sem.Releases(), now, nil)
 		x.put(t, l, at, w, now)
 	}
 	x.ops += uint64(in.Elements)
@@ -464,7 +464,7 @@ func (x *exec) atomic(t *thread) bool {
 	before := x.slab.copy(t.clocks)
 	source.readers = append(source.readers, reader{a, before, t.choice})
 	if !in.Red { // red never forms an acquire pattern, and still hands on what it read
-		x.observe(t, l, source, &a, acquires(in.Sem))
+		x.observe(t, l, source, &a, in.Sem.Acquires())
 	}
 	x.note(t, l, source, false)
 	v, writes := t.m.Apply(source.value)
@@ -476,7 +476,7 @@ func (x *exec) atomic(t *thread) bool {
 		w := x.newWrite()
 		now := x.slab.copy(t.clocks)
 		w.actor, w.value, w.clocks, w.source = a, v, now, source
-		w.heads = x.heads(t, l, &a, releases(in.Sem), now, source)
+		w.heads = x.heads(t, l, &a, in.Sem.Releases(), now, source)
 		x.put(t, l, at, w, before)
 	} else {
 		t.writes++ // it might have written

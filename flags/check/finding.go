@@ -51,7 +51,7 @@ func (x *exec) describe(e event, writes bool) *Access {
 
 func (x *exec) instruction(a *Access, in *ptx.Inst) {
 	a.File, a.Line, a.Text = in.File, in.Line, in.Text
-	a.Strong = strongSem(in.Sem)
+	a.Strong = in.Sem != ptx.Weak
 	if a.Strong {
 		a.Scope = scopeOf(in).String()
 	}

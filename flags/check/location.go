@@ -121,15 +121,10 @@ func (l *location) insert(i int, w *write) {
 	l.order[i] = w
 }
 
-// strength of an instruction, as an actor has it.
-func strongSem(s ptx.Sem) bool { return s != ptx.Weak }
-
+// scopeOf is an instruction's scope, as an actor has it.
 func scopeOf(in *ptx.Inst) ptx.Scope {
 	if in.Sem == ptx.Volatile {
 		return ptx.ScopeSys
 	}
 	return in.Scope
 }
-
-func acquires(s ptx.Sem) bool { return s.Acquires() }
-func releases(s ptx.Sem) bool { return s.Releases() }

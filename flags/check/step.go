@@ -52,7 +52,7 @@ func (x *exec) advance(t *thread) {
 // local performs t's event if it is a weak access that needs no choice.
 func (x *exec) local(t *thread) bool {
 	ev := &t.event
-	if ev.Kind != ptx.Load && ev.Kind != ptx.Store || x.p.Racy || strongSem(ev.Inst.Sem) {
+	if ev.Kind != ptx.Load && ev.Kind != ptx.Store || x.p.Racy || ev.Inst.Sem != ptx.Weak {
 		return false
 	}
 	in := ev.Inst
@@ -192,7 +192,7 @@ func (x *exec) perform(t *thread) bool {
 	case ptx.Atomic:
 		return x.atomic(t)
 	case ptx.Fence:
-		if acquires(ev.Inst.Sem) {
+		if ev.Inst.Sem.Acquires() {
 			for i := range t.pending {
 				if p := &t.pending[i]; p.want != noTarget && !p.want.pass {
 					x.choose.passes(p)

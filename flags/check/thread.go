@@ -82,7 +82,7 @@ type spin struct {
 }
 
 func (t *thread) actor(in *ptx.Inst) actor {
-	return actor{event: t.now(in), strong: strongSem(in.Sem), scope: scopeOf(in), device: t.device, cta: t.cta}
+	return actor{event: t.now(in), strong: in.Sem != ptx.Weak, scope: scopeOf(in), device: t.device, cta: t.cta}
 }
 
 func (t *thread) now(in *ptx.Inst) event {
@@ -161,7 +161,7 @@ func (x *exec) heads(t *thread, l *location, a *actor, release bool, now clocks,
 // fence performs one; with sc it also comes after all earlier fence.sc that its scope and theirs let see each other.
 func (x *exec) fence(t *thread, in *ptx.Inst) {
 	a := actor{event: t.now(in), strong: true, scope: in.Scope, device: t.device, cta: t.cta}
-	if acquires(in.Sem) {
+	if in.Sem.Acquires() {
 		keep := t.gathered[:0]
 		for i := range t.gathered {
 			if g := &t.gathered[i]; morallyStrong(&g.actor, &a) {
@@ -183,7 +183,7 @@ func (x *exec) fence(t *thread, in *ptx.Inst) {
 		}
 	}
 	now := x.slab.copy(t.clocks)
-	if releases(in.Sem) {
+	if in.Sem.Releases() {
 		t.fences[in.Scope], t.fenced[in.Scope] = head{a, now}, true
 	}
 	if in.Sem == ptx.SC {
