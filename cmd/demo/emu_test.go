@@ -184,7 +184,7 @@ func TestInterrupt(t *testing.T) {
 		time.AfterFunc(100*time.Millisecond, cancel)
 		var out, diag bytes.Buffer
 		start := time.Now()
-		code := execute(ctx, append(args, "--backend", "emu", "--sizes", "64KB", "--iters", "10000"), &out, &diag)
+		code := execute(ctx, append(args, "--backend", "emu", "--sizes", "4KB", "--iters", "10000"), &out, &diag)
 		require.Equal(t, exitInterrupted, code, diag.String())
 		require.Equal(t, "demo: interrupted; everything was closed\n", diag.String())
 		require.Less(t, time.Since(start), 30*time.Second)
