@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// Kernels of several sources that take turns on one communicator are checked as one module, whose name joins theirs:
+// Kernels of several sources that run beside each other are checked as one module, whose name joins theirs:
 // "oneshot_pull+oneshot_push.sm_90.ptx". It exists in memory only; each part's lines are what the shipped file has.
 
-// join is the module of several sources, "a+b".
-func join(sources string, sm int) *Module {
-	return &Module{File: fmt.Sprintf("%s.sm_%d.ptx", sources, sm), Source: sources, SM: sm}
+// join is the module of several sources, "a+b"; the entries it lists are those of the first.
+func join(sources string, first *Module) *Module {
+	return &Module{File: fmt.Sprintf("%s.sm_%d.ptx", sources, first.SM), Source: sources, SM: first.SM, Entries: first.Entries}
 }
 
 // joinedParts are the files that a joined module's name stands for; nil for the name of one file.

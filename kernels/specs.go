@@ -14,7 +14,7 @@ var specFiles embed.FS
 // checked, add a line to cases.
 type Case struct {
 	Spec   string // file in specs, without .spec
-	Source string // kernel source; of several whose kernels take turns: "a+b"
+	Source string // kernel source; of several that are loaded together: "a+b", of which the gate weakens the first
 	SM     int    // which build
 	Set    string // values of the spec's params: "dtype=bf16 count=37"
 }
@@ -43,15 +43,17 @@ func (c *Case) Module() (*Module, error) {
 	if err != nil {
 		return nil, err
 	}
-	if strings.Contains(c.Source, "+") {
-		return join(c.Source, c.SM), nil
-	}
+	first, _, joined := strings.Cut(c.Source, "+")
 	for i := range m.Modules {
-		if m.Modules[i].Source == c.Source && m.Modules[i].SM == c.SM {
+		switch {
+		case m.Modules[i].Source != first || m.Modules[i].SM != c.SM:
+		case joined:
+			return join(c.Source, &m.Modules[i]), nil
+		default:
 			return &m.Modules[i], nil
 		}
 	}
-	return nil, fmt.Errorf("case %s: there is no build of %s for sm_%d", c.Name(), c.Source, c.SM)
+	return nil, fmt.Errorf("case %s: there is no build of %s for sm_%d", c.Name(), first, c.SM)
 }
 
 // Cases lists every case.
@@ -68,7 +70,8 @@ func Cases() []Case {
 }
 
 // GateCases are those in which every instruction that orders anything is to be missed when it is weakened: each type and
-// each world size has code of its own, and a block of two warps needs its barriers.
+// each world size has code of its own, and a block of two warps needs its barriers. The module holds the probes too, which play
+// the host in some.
 func GateCases() []Case {
 	list := []Case{}
 	inSets := map[string]bool{}
@@ -80,9 +83,13 @@ func GateCases() []Case {
 			if sm < 90 {
 				set = strings.ReplaceAll(set, " start=dependent", "") // sm_70 has no wait for a dependent launch
 			}
+			worlds := []int{2, 3, 4, 8} // 3: the code for any size
+			if strings.HasSuffix(source, "push") {
+				worlds[1] = 5 // which takes peers four at a time
+			}
 			for _, dtype := range []string{"f32", "f16", "bf16"} {
-				for _, world := range []int{2, 3, 4, 8} {
-					c := Case{g.spec, source, sm, fmt.Sprintf("world=%d dtype=%s %s", world, dtype, set)}
+				for _, world := range worlds {
+					c := Case{g.spec, source + "+probe", sm, fmt.Sprintf("world=%d dtype=%s %s", world, dtype, set)}
 					if !slices.Contains(list, c) {
 						list = append(list, c)
 					}
@@ -103,6 +110,7 @@ var gateSets = []struct{ spec, set string }{
 	{"oneshot_pull", "count=9 calls=3 first=0xfffff grids=1 inplace=2"},
 	{"oneshot_pull_absent", "count=9 calls=2"},
 	{"oneshot_pull_absent", "count=9 calls=1 grid=2 resident=1"},
+	{"oneshot_pull_absent", "count=9 calls=1 inplace=1 grid=2 resident=1 late=1"},
 	{"oneshot_pull_replay", "count=9 calls=3 inplace=1"},
 	{"oneshot_pull_replay", "count=321 calls=2 block=64 inplace=1"},
 	{"oneshot_pull_replay", "count=321 calls=3 first=0xfffff grids=1 stale=1 inplace=1"},
@@ -119,12 +127,14 @@ var gateSets = []struct{ spec, set string }{
 	{"twoshot_push", "count=67 calls=3 first=0xfffff sizes=2 stale=1 start=dependent"},
 	{"twoshot_push", "count=67 calls=3 first=0xffffd sizes=3 start=dependent"},
 	{"twoshot_push_absent", "count=4*world calls=1 grid=2 resident=1"},
+	{"twoshot_push_absent", "count=4*world calls=1 grid=2 resident=1 late=1"},
 	{"twoshot_pull", "count=280*world calls=2 block=64 start=dependent"},
 	{"twoshot_pull", "count=280*world+3 calls=1 block=64 shift=4 start=dependent"},
 	{"twoshot_pull", "count=37 calls=3 inplace=1 start=dependent"},
 	{"twoshot_pull", "count=9 calls=2 first=0xfffff grids=1 start=dependent"},
 	{"twoshot_pull_absent", "count=9 calls=2"},
 	{"twoshot_pull_absent", "count=9 calls=1 grid=2 resident=1"},
+	{"twoshot_pull_absent", "count=9 calls=1 grid=2 resident=1 late=1"},
 	{"twoshot_pull_replay", "count=37 calls=3 inplace=1"},
 	{"twoshot_pull_replay", "count=280*world calls=2 first=0xfffff grids=1 stale=1"},
 }
@@ -280,17 +290,17 @@ var cases = []struct {
 		"dtype=bf16 count=77 calls=2 grid=2 replace=1",
 		"world=3 count=37 calls=2 inplace=1",
 	}},
-	{"oneshot_push_absent", "oneshot_push", []int{70, 90}, []string{
+	{"oneshot_push_absent", "oneshot_push+probe", []int{70, 90}, []string{
 		"count=7", "dtype=bf16 count=37 block=64 grid=2", "world=3 count=7 first=0xfffffffe",
 	}},
-	{"twoshot_push_absent", "twoshot_push", []int{70, 90}, []string{
-		"count=7", "dtype=bf16 count=37 block=64 grid=2", "world=3 count=7 first=0xfffffffe",
+	{"twoshot_push_absent", "twoshot_push+probe", []int{70, 90}, []string{
+		"count=7", "dtype=bf16 count=37 block=64 grid=2", "world=3 count=7 first=0xfffffffe", "world=3 count=19 late=1",
 	}},
-	{"twoshot_pull_absent", "twoshot_pull", []int{70, 90}, []string{
-		"count=7", "dtype=bf16 count=37 block=64 grid=2", "world=3 count=7 first=0xfffffffe",
+	{"twoshot_pull_absent", "twoshot_pull+probe", []int{70, 90}, []string{
+		"count=7", "dtype=bf16 count=37 block=64 grid=2", "world=3 count=7 first=0xfffffffe", "world=3 count=37 late=1",
 	}},
-	{"oneshot_pull_absent", "oneshot_pull", []int{70, 90}, []string{
-		"count=7", "dtype=bf16 count=37 block=64 grid=2", "world=3 count=7 first=0xfffffffe",
+	{"oneshot_pull_absent", "oneshot_pull+probe", []int{70, 90}, []string{
+		"count=7", "dtype=bf16 count=37 block=64 grid=2", "world=3 count=7 first=0xfffffffe", "world=3 count=7 inplace=1 late=1",
 	}},
 	{"turns", "oneshot_pull+oneshot_push+twoshot_pull+twoshot_push", []int{70, 90}, []string{"rounds=2"}},
 	{"turns", "oneshot_pull+oneshot_push+twoshot_pull+twoshot_push", []int{90}, []string{
@@ -305,5 +315,6 @@ var cases = []struct {
 	}},
 	{"probe_post", "probe", []int{70, 90}, []string{"rounds=2", "rounds=2 count=7 block=32 grid=2"}},
 	{"probe_ping", "probe", []int{70, 90}, []string{"rounds=3"}},
+	{"probe_absent", "probe", []int{70, 90}, []string{""}},
 	{"probe_add", "probe", []int{70, 90}, []string{"rounds=2"}},
 }

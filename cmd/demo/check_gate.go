@@ -53,7 +53,7 @@ func (c *checker) runGate() error {
 		if err != nil {
 			return err
 		}
-		cases = append(cases, check.GateCase{Name: s.name, Spec: spec, File: s.ptxFile, PTX: s.ptx, Set: s.set, Lines: kernels.Lines, Calls: kernels.Calls})
+		cases = append(cases, check.GateCase{Name: s.name, Spec: spec, File: s.ptxFile, PTX: s.ptx, Set: s.set, Lines: kernels.Lines, Calls: kernels.Calls, Entries: s.entries})
 	}
 	text, err := kernels.Redundant()
 	if err != nil {

@@ -29,7 +29,8 @@ type checkJob struct {
 type checkSource struct {
 	name, ptxFile, specFile string
 	ptx, spec               []byte
-	entry                   string
+	entry                   string   // that is launched instead of the one that the spec names
+	entries                 []string // that the gate weakens
 	set                     map[string]string
 	lines                   func(string, int) (string, int, bool)
 }
@@ -106,6 +107,9 @@ func shippedSource(k *kernels.Case) (*checkSource, error) {
 	s := &checkSource{name: k.Name(), ptxFile: mod.File, specFile: k.Spec + ".spec", set: k.Params(), lines: linesAndCalls}
 	if s.ptx, err = mod.Text(); err != nil {
 		return nil, err
+	}
+	for i := range mod.Entries {
+		s.entries = append(s.entries, mod.Entries[i].Name)
 	}
 	s.spec, err = k.SpecText()
 	return s, err

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"unicode"
 
 	"github.com/fenceline/fenceline/flags/check"
 )
@@ -200,15 +201,19 @@ func (o *checkOutput) finish() error {
 	o.rep.OK = len(o.rep.Cases) > 0
 	var executions, wrong, faults uint64
 	var covered uint64
-	why := ""
+	reasons, counts := []string{}, map[string]uint64{} // by the words, without their numbers
+	words := func(why string) string { return strings.Trim(strings.Map(notDigit, why), " ") }
 	for i := range o.rep.Cases {
 		r := &o.rep.Cases[i]
 		executions += r.Executions
 		switch {
 		case r.Exhaustive:
 			covered++
-		case why == "":
-			why = r.Why
+		default:
+			if counts[words(r.Why)] == 0 {
+				reasons = append(reasons, r.Why)
+			}
+			counts[words(r.Why)]++
 		}
 		if r.FaultExpected {
 			faults++
@@ -223,12 +228,22 @@ func (o *checkOutput) finish() error {
 			return err
 		}
 	} else {
-		o.verdict(executions, wrong, faults, covered, why)
+		for i, why := range reasons {
+			reasons[i] = fmt.Sprintf("%s (%d)", why, counts[words(why)])
+		}
+		o.verdict(executions, wrong, faults, covered, strings.Join(reasons, "; "))
 	}
 	if !o.rep.OK {
 		return errReported
 	}
 	return nil
+}
+
+func notDigit(r rune) rune {
+	if unicode.IsDigit(r) {
+		return -1
+	}
+	return r
 }
 
 func (o *checkOutput) verdict(executions, wrong, faults, covered uint64, why string) {

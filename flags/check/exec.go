@@ -336,7 +336,10 @@ func (x *exec) hurry() bool {
 			t.state, t.hurried, any = ready, true, true
 		}
 	}
-	x.fast = x.fast || any
+	if any {
+		x.fast = true
+		x.cut("polls gave up when nothing else could go on, and only then")
+	}
 	return any
 }
 

@@ -25,6 +25,8 @@ type GateCase struct {
 	Set   map[string]string
 	Lines func(file string, line int) (source string, sourceLine int, ok bool)
 	Calls func(file string, line int) []string // through which the line was inlined, as "file:line"; nil: not known
+	// Entries are those to weaken, of the ones that the case launches; nil: all.
+	Entries []string
 }
 
 // Fate is what became of a mutant.
@@ -138,6 +140,9 @@ func gatesOf(cases []GateCase, o GateOptions) ([]*gate, error) {
 			return nil, err
 		}
 		for _, e := range launched {
+			if c.Entries != nil && !slices.Contains(c.Entries, e) {
+				continue
+			}
 			i := slices.IndexFunc(gates, func(g *gate) bool { return g.file == c.File && g.entry == e })
 			if i < 0 {
 				i = len(gates)

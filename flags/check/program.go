@@ -18,7 +18,8 @@ type Program struct {
 	// outcomes are the point. Otherwise a race is a finding and ends the execution.
 	Racy bool
 	// GiveUp has those that poll in vain go on polling until they give up by themselves, where otherwise an execution in
-	// which nobody can go on is a deadlock: for what happens when a peer never comes. Clocks then run fast.
+	// which nobody can go on is a deadlock: for what happens when a peer never comes. Clocks then run fast. That a poll may
+	// give up earlier is not explored, so such a program is never covered exhaustively.
 	GiveUp bool
 	// Observe lists what a litmus test looks at in the end. The values, in this order, are the execution's outcome.
 	Observe []Observed

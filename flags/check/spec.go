@@ -26,7 +26,8 @@ import (
 //	expect NAME [at EXPR] [count EXPR] TYPE sum NAME [at EXPR] [RANKS]
 //	expect NAME [at EXPR] [count EXPR] TYPE = EXPR [RANKS]
 //	expect NAME unchanged [RANKS]
-//	giveup                           those that poll in vain poll on until they give up; otherwise that is a deadlock
+//	giveup                           those that poll in vain, when nothing else can go on, poll until they give up; otherwise
+//	                                 that is a deadlock
 //
 // A buffer exists once for each rank (with on: for that rank alone), and with "each call" once for each launch, so that
 // calls have inputs and outputs of their own. Kernels that leave it are a fault; guard adds bytes behind it that
