@@ -242,7 +242,7 @@ func inParallel(ctx context.Context, n int, do func(int) error) error {
 }
 
 // judge runs a mutant in each case until one catches it, small cases first: one execution of each, then a few, then many.
-// Of one that is known to be harmless one is enough, to see that it is.
+// Of one that is known to be harmless one execution of a few cases is enough, to see whether the list still holds.
 func (g *gate) judge(j *Judged, cases []GateCase, harmless bool) error {
 	module, err := ptx.Parse(g.file, j.PTX)
 	if err != nil {
@@ -251,7 +251,7 @@ func (g *gate) judge(j *Judged, cases []GateCase, harmless bool) error {
 	one, few := min(1, g.o.Executions), min(20, g.o.Executions)
 	rounds := []uint64{one, few - one, g.o.Executions - few}
 	if harmless {
-		rounds = rounds[:1]
+		rounds, cases = rounds[:1], cases[:min(4, len(cases))]
 	}
 	for round, n := range rounds {
 		for _, c := range cases {
@@ -278,16 +278,18 @@ func (g *gate) judge(j *Judged, cases []GateCase, harmless bool) error {
 	return nil
 }
 
-// coverage says which cases execute each line.
+// coverage says which cases execute each line, and puts the cases in order, those with the least to do first.
 func (g *gate) coverage(ctx context.Context) (map[int][]GateCase, error) {
 	module, err := ptx.Parse(g.file, g.text)
 	if err != nil {
 		return nil, err
 	}
-	slices.SortStableFunc(g.cases, func(a, b GateCase) int {
-		return cmp.Compare(a.Set["world"]+a.Set["block"], b.Set["world"]+b.Set["block"])
-	})
-	found := make([]map[*ptx.Inst]bool, len(g.cases))
+	type ran struct {
+		GateCase
+		insts      map[*ptx.Inst]bool
+		operations uint64
+	}
+	found := make([]ran, len(g.cases))
 	err = inParallel(ctx, len(g.cases), func(i int) error {
 		p, err := g.cases[i].Spec.Program(module, g.cases[i].Set)
 		if err != nil {
@@ -300,21 +302,23 @@ func (g *gate) coverage(ctx context.Context) (map[int][]GateCase, error) {
 		if len(r.Findings) > 0 {
 			return fmt.Errorf("case %s fails as it is: %s", g.cases[i].Name, r.Findings[0].Message)
 		}
-		found[i] = r.Executed
+		found[i] = ran{g.cases[i], r.Executed, r.Operations}
 		return nil
 	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(found, func(a, b ran) int { return cmp.Compare(a.operations, b.operations) })
 	covering := map[int][]GateCase{}
-	for i, insts := range found {
+	for i := range found {
+		g.cases[i] = found[i].GateCase
 		lines := map[int]bool{}
-		for in := range insts {
+		for in := range found[i].insts {
 			lines[in.Line] = true
 		}
 		for line := range lines {
 			covering[line] = append(covering[line], g.cases[i])
 		}
-	}
-	if err != nil {
-		return nil, err
 	}
 	return covering, g.coverAddresses(ctx, covering)
 }
