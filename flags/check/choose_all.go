@@ -108,7 +108,7 @@ func (s *systematically) wrote(_ *exec, t *thread, l *location, before clocks, i
 	for _, v := range l.order {
 		for i := range v.readers {
 			if r := &v.readers[i]; r.choice >= 0 && r.id != id && !before.has(r.id, r.n) {
-				s.path[r.choice].later(target{thread: t.index, nth: t.writes})
+				s.path[r.choice].later(target{thread: t.index, nth: t.writes, at: l.address})
 			}
 		}
 	}
@@ -165,7 +165,7 @@ func parsePath(token string) ([]decision, error) {
 			if err1 != nil || err2 != nil {
 				return nil, fmt.Errorf("replay token: part %d is %q", i+1, p)
 			}
-			path[i] = decision{n: 1, waits: []target{{int32(t), int32(n), pass}}, next: 1}
+			path[i] = decision{n: 1, waits: []target{{thread: int32(t), nth: int32(n), pass: pass}}, next: 1}
 			continue
 		}
 		n, err := strconv.ParseUint(p, 10, 16)

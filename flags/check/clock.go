@@ -8,6 +8,16 @@ type clocks []uint32
 // has is whether event n of thread id comes before. The host's initial values, thread -1, come before everything.
 func (c clocks) has(id int32, n uint32) bool { return id < 0 || c[id] >= n }
 
+// all is whether c has all that o has.
+func (c clocks) all(o clocks) bool {
+	for i, n := range o {
+		if n > c[i] {
+			return false
+		}
+	}
+	return true
+}
+
 func (c clocks) join(o clocks) {
 	for i, n := range o {
 		if n > c[i] {

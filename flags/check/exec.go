@@ -159,20 +159,22 @@ type exec struct {
 	locs   []*location
 	spots  []int32
 
-	fast    bool // clocks leap
-	clock   uint64
-	covered map[*ptx.Inst]bool // nil: not asked for
-	targets bool               // somebody waits for a certain write
-	over    bool
-	pruned  bool
-	raced   bool
-	why     string // not exhaustive
-	found   []Finding
-	log     []logged
-	steps   uint64
-	writes  uint64
-	ops     uint64
-	evicted uint64
+	fast     bool // clocks leap
+	clock    uint64
+	covered  map[*ptx.Inst]bool // nil: not asked for
+	targets  bool               // somebody waits for a certain write
+	over     bool
+	pruned   bool
+	raced    bool
+	why      string             // not exhaustive
+	patience map[*ptx.Inst]bool // of loads in loops: whether they poll until something changes
+	needed   map[*ptx.Inst]bool // of loads: what they read is needed ahead of the next write
+	found    []Finding
+	log      []logged
+	steps    uint64
+	writes   uint64
+	ops      uint64
+	evicted  uint64
 }
 
 // newExec readies p.
@@ -181,7 +183,11 @@ func newExec(p *Program, o *Options) (*exec, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &exec{p: p, c: c, limit: o.Steps, maxWrites: o.MaxWrites, slab: slab{width: c.width}, zero: make(clocks, c.width)}
+	x := &exec{p: p, c: c, limit: o.Steps, maxWrites: o.MaxWrites, slab: slab{width: c.width}, zero: make(clocks, c.width),
+		patience: map[*ptx.Inst]bool{}, needed: map[*ptx.Inst]bool{}}
+	if p.GiveUp {
+		x.cut("polls give up when nothing else can go on, and only then")
+	}
 	if x.limit == 0 {
 		x.limit = 10_000_000
 	}
@@ -338,7 +344,6 @@ func (x *exec) hurry() bool {
 	}
 	if any {
 		x.fast = true
-		x.cut("polls gave up when nothing else could go on, and only then")
 	}
 	return any
 }

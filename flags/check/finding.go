@@ -18,12 +18,12 @@ type logged struct {
 
 const mostLogged = 4096
 
-func (x *exec) note(t *thread, l *location, w *write, writes bool) {
+func (x *exec) note(t *thread, in *ptx.Inst, l *location, w *write, writes bool) {
 	if len(x.log) == mostLogged {
 		copy(x.log, x.log[mostLogged/2:])
 		x.log = x.log[:mostLogged/2]
 	}
-	x.log = append(x.log, logged{t.now(t.event.Inst), t.cta, l, w.value, writes})
+	x.log = append(x.log, logged{t.now(in), t.cta, l, w.value, writes})
 }
 
 // access describes what an event was.

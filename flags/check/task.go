@@ -136,7 +136,6 @@ func (t *thread) begin(x *exec, c clocks) {
 func (x *exec) finish(i int) {
 	s := &x.tasks[i]
 	s.ended = true
-	x.checkConstant(i)
 	for _, t := range x.threads {
 		if t.state == waitsGrid && x.c.early[t.task] == i {
 			t.state = ready
@@ -261,26 +260,47 @@ type constantRead struct {
 	off, n int
 }
 
-// checkConstant reports what a kernel read with ld.global.nc and somebody wrote while it ran.
-func (x *exec) checkConstant(i int) {
-	begin := x.tasks[i].begin
-	for _, r := range x.constant {
-		if int(r.task) != i || x.over {
-			continue
+// readsConstant is a ld.global.nc of t: whoever wrote that memory must have done so ahead of the launch.
+func (x *exec) readsConstant(t *thread, b *buffer, off, n int) {
+	r := constantRead{t.now(t.event.Inst), b, off, n}
+	x.constant = append(x.constant, r)
+	begin := x.tasks[t.task].begin
+	for i := off; i < off+n; i++ {
+		c := &b.cells[i/4]
+		m := &c.mark
+		if c.parts != nil {
+			m = &c.parts[i%4]
 		}
-		for k := r.off / 4; k <= (r.off+r.n-1)/4; k++ {
-			c := &r.buffer.cells[k]
-			w := c.writer
-			if c.parts != nil {
-				w = c.parts[0].writer
-			}
-			if c.loc != nil {
-				w = c.loc.last().event
-			}
+		for _, w := range append(m.also[:len(m.also):len(m.also)], m.writer) {
 			if !begin.has(w.id, w.n) {
 				x.constantWritten(w, r)
-				break
+				return
+			}
+		}
+		for l := c.loc; l != nil; l = l.next {
+			if at := b.base + uint64(i); at < l.address || at >= l.address+uint64(l.size) {
+				continue
+			}
+			for _, w := range l.order {
+				if !begin.has(w.id, w.n) {
+					x.constantWritten(w.event, r)
+					return
+				}
 			}
 		}
 	}
+}
+
+// writesConstant is whether a kernel that reads this memory with ld.global.nc need not have ended ahead of a write of t.
+func (x *exec) writesConstant(t *thread, w event, b *buffer, off, n int) bool {
+	for _, r := range x.constant {
+		if r.buffer != b || off >= r.off+r.n || r.off >= off+n {
+			continue
+		}
+		if s := &x.tasks[r.task]; !s.ended || !t.clocks.all(s.done) {
+			x.constantWritten(w, r)
+			return true
+		}
+	}
+	return false
 }

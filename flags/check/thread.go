@@ -69,10 +69,18 @@ type pending struct {
 type target struct {
 	thread int32 // index in exec.threads; -1: none
 	nth    int32
-	pass   bool // of a load that stays open: also across fences, which then must not synchronise with what it sees
+	pass   bool   // of a load that stays open: also across fences, which then must not synchronise with what it sees
+	at     uint64 // the location's address, as a thread's nth write may be another when it goes another way; 0: any
 }
 
-func (w target) same(o target) bool { return w.thread == o.thread && w.nth == o.nth }
+// same is whether o is what w waits for; elsewhere: the thread has gone another way, and what w waits for never comes.
+func (w target) same(o target) (same, elsewhere bool) {
+	if w.thread != o.thread || w.nth != o.nth {
+		return false, false
+	}
+	same = w.at == o.at || w.at == 0
+	return same, !same
+}
 
 var noTarget = target{thread: -1}
 
