@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fenceline/fenceline/flags/check"
+	"github.com/fenceline/fenceline/internal/ptx"
 )
 
 // checkOptions are the flags of `demo check`.
@@ -23,8 +24,9 @@ type checkOptions struct {
 type checker struct {
 	*app
 	checkOptions
-	ctx   context.Context
-	given func(string) bool
+	ctx    context.Context
+	given  func(string) bool
+	parsed map[string]*ptx.Module // by file
 }
 
 func (a *app) checkCommand() *cobra.Command {
@@ -43,7 +45,7 @@ not a GPU would show them. Without flags it checks the kernels of this program. 
   demo check --gate --only "world=2 dtype=f32"        is every weakened instruction noticed?
   demo check --ptx k.ptx --spec k.spec --replay r:0   one execution again`,
 		RunE: a.started(func(a *app, c *cobra.Command) error {
-			return a.check(&checker{app: a, checkOptions: *o, ctx: c.Context(), given: c.Flags().Changed})
+			return a.check(&checker{app: a, checkOptions: *o, ctx: c.Context(), given: c.Flags().Changed, parsed: map[string]*ptx.Module{}})
 		}),
 	}
 	f := c.Flags()

@@ -88,12 +88,12 @@ func (c *checker) runLitmus() error {
 		fmt.Fprintf(c.stdout, "%-64s %-11s %11s %8s  %s\n", "test", "strategy", "executions", "covered", "verdict")
 	}
 	for i, t := range tests {
-		if c.ctx.Err() != nil {
+		v, r, err := t.test.Run(c.ctx, o)
+		switch {
+		case c.ctx.Err() != nil:
 			return errInterrupted
-		}
-		v, r, err := t.test.Run(o)
-		if err != nil {
-			return err
+		case err != nil:
+			return &usageError{Flag: "--litmus", Err: err}
 		}
 		row := litmusRow{File: t.file, Name: t.test.Name, Verdict: v.String(), Strategy: strategyName(o.Strategy), Executions: r.Executions,
 			Exhaustive: r.Exhaustive, Why: r.Why, Outcomes: r.Outcomes, OK: v.OK()}

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -96,6 +99,40 @@ allowed: r0 = 1 & r1 = 1
 	code, stdout, _ = demo(t, "check", "--litmus", file)
 	require.Equal(t, exitFault, code)
 	require.Contains(t, stdout, "FAIL: 1 of 1 tests disagree: MP")
+}
+
+// Who interrupts a search gets 130 at once and no verdict.
+func TestCheckInterrupted(t *testing.T) {
+	dir := t.TempDir()
+	test := "test: long\nwhy: so many executions\na = 0; b = 0\nd0.b0.t0 | d0.b1.t0 | d0.b2.t0 | d0.b3.t0\n"
+	for range 6 {
+		test += strings.Repeat("ld.relaxed.sys.u32 r0, [a] | ", 3) + "st.relaxed.sys.u32 [a], 1\n" + strings.Repeat("st.relaxed.sys.u32 [b], 1 | ", 3) + "ld.relaxed.sys.u32 r0, [b]\n"
+	}
+	file := filepath.Join(dir, "long.litmus")
+	require.NoError(t, os.WriteFile(file, []byte(test+"permitted: 0:r0 = 1\n"), 0o600))
+	for _, args := range [][]string{
+		{"--litmus", file, "--executions", "1000000000"},
+		{"--ptx", checkExamples + "push_packets.ptx", "--spec", checkExamples + "push_packets.spec", "--executions", "1000000000"},
+		{"--gate", "--executions", "1000000"},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		start := time.Now()
+		var stdout, stderr bytes.Buffer
+		code := execute(ctx, append([]string{"check"}, args...), &stdout, &stderr)
+		cancel()
+		require.Equal(t, exitInterrupted, code, stderr.String())
+		require.NotContains(t, stdout.String(), "PASS")
+		require.Less(t, time.Since(start), 10*time.Second, args)
+	}
+}
+
+// A column that never ends is found, and ends.
+func TestCheckEndless(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "hang.litmus")
+	require.NoError(t, os.WriteFile(file, []byte("test: a\nwhy: b\nx = 0\nd0.b0.t0\nA: bra A\nallowed: [x] = 0\n"), 0o600))
+	code, stdout, _ := demo(t, "check", "--litmus", file)
+	require.Equal(t, exitFault, code)
+	require.Contains(t, stdout, "a kernel that never ends")
 }
 
 func TestCheckUsage(t *testing.T) {

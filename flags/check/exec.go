@@ -1,6 +1,7 @@
 package check
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -165,6 +166,9 @@ type exec struct {
 	targets bool               // somebody waits for a certain write
 	over    bool
 	pruned  bool
+	ctx     context.Context
+	looked  uint64 // steps and instructions since ctx was looked at
+	all     uint64 // steps of all executions
 	raced   bool
 	why     string // not exhaustive
 	found   []Finding
@@ -176,12 +180,12 @@ type exec struct {
 }
 
 // newExec readies p.
-func newExec(p *Program, o *Options) (*exec, error) {
+func newExec(ctx context.Context, p *Program, o *Options) (*exec, error) {
 	c, err := compile(p)
 	if err != nil {
 		return nil, err
 	}
-	x := &exec{p: p, c: c, limit: o.Steps, maxWrites: o.MaxWrites, slab: slab{width: c.width}, zero: make(clocks, c.width)}
+	x := &exec{ctx: ctx, p: p, c: c, limit: o.Steps, maxWrites: o.MaxWrites, slab: slab{width: c.width}, zero: make(clocks, c.width)}
 	if x.limit == 0 {
 		x.limit = 10_000_000
 	}
@@ -297,7 +301,8 @@ func (x *exec) newWrite() *write {
 func (x *exec) run() {
 	x.reset()
 	x.choose.begin(x)
-	for !x.over {
+	defer func() { x.all += x.steps }()
+	for !x.over && !x.halted(1) {
 		if !x.started {
 			x.started = true
 			x.startTasks()
@@ -317,6 +322,32 @@ func (x *exec) run() {
 		}
 		x.advance(t)
 	}
+}
+
+// A thread that performs so many instructions by itself between two events does not end.
+const mostAlone = 10_000_000
+
+// next runs t to its next event.
+func (x *exec) next(t *thread) (*ptx.Event, error) {
+	before := t.m.Steps()
+	t.m.Allow(mostAlone)
+	ev, err := t.m.Next()
+	x.looked += t.m.Steps() - before
+	return ev, err
+}
+
+// halted counts n steps, and looks from time to time whether ctx has ended. The execution then is over, and counts for nothing.
+func (x *exec) halted(n uint64) bool {
+	if x.looked += n; x.looked < 1<<14 {
+		return false
+	}
+	x.looked = 0
+	if x.ctx.Err() == nil {
+		return false
+	}
+	x.prune()
+	x.found = nil
+	return true
 }
 
 func (x *exec) allEnded() bool {

@@ -19,7 +19,7 @@ const (
 	Faulted   Kind = "fault"          // a bad address, a trap
 	ReadOnly  Kind = "ld.global.nc"   // memory that is written during the kernel is read as if it were constant
 	Uneven    Kind = "barrier"        // a barrier that not all of its threads reach
-	Endless   Kind = "endless"        // the step limit was reached
+	Endless   Kind = "endless"        // a kernel that never ends: a limit of steps was reached
 )
 
 // Access is one operation of one thread, for a report.
@@ -111,6 +111,8 @@ type Result struct {
 	Evictions  uint64             // writes forgotten because a location's history was full
 	Outcomes   map[string]uint64  // executions by what Program.Observe saw: "1 0"
 	Executed   map[*ptx.Inst]bool // with Options.Cover: the memory and synchronisation instructions that some thread executed
+
+	spent bool // Options.budget ended it
 }
 
 // Strategy is how executions are chosen.
@@ -134,4 +136,6 @@ type Options struct {
 	Progress   func(executions uint64)
 	Cover      bool // fill in Result.Executed
 	NoFix      bool // look neither for Finding.Fix nor for a shorter history
+
+	budget uint64 // steps of all executions together, about; 0: any
 }
