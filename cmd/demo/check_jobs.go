@@ -74,6 +74,18 @@ func (c *checker) ownJobs() ([]*checkJob, error) {
 		return nil, &usageError{Flag: "--ptx", Err: fmt.Errorf("%w: PTX that is not understood is not checked", err)}
 	}
 	s.lines = check.LinesOf(c.ptx, s.ptx)
+	spec, err := check.ParseSpec(s.specFile, string(s.spec))
+	if err == nil && c.entry != "" {
+		if _, ok := module.Kernel(c.entry); !ok {
+			return nil, usagef("--entry", c.entry, "%s has no kernel of this name: use %s", c.ptx, strings.Join(entriesOf(module), " or "))
+		}
+		if _, err := spec.Launching(c.entry); err != nil {
+			return nil, &usageError{Flag: "--entry", Value: c.entry, Err: err}
+		}
+	}
+	if err != nil {
+		return nil, &usageError{Flag: "--spec", Err: err}
+	}
 	job, err := s.job(module)
 	var wrong *check.SpecError
 	if errors.As(err, &wrong) {
@@ -83,6 +95,14 @@ func (c *checker) ownJobs() ([]*checkJob, error) {
 		return nil, err
 	}
 	return []*checkJob{job}, nil
+}
+
+func entriesOf(m *ptx.Module) []string {
+	var names []string
+	for i := range m.Info.Entries {
+		names = append(names, m.Info.Entries[i].Name)
+	}
+	return names
 }
 
 func readFor(flag, path string) ([]byte, error) {

@@ -139,7 +139,7 @@ func (c *checker) litmusVerdict(rep *litmusReport) error {
 		case cut > 0:
 			fmt.Fprintf(c.stdout, "PASS: %d tests agree; %d of them not exhaustively\n", len(rep.Tests), cut)
 		default:
-			fmt.Fprintf(c.stdout, "PASS: %d tests agree, every execution covered\n", len(rep.Tests))
+			fmt.Fprintf(c.stdout, "PASS: %d tests agree, every class of equivalent executions covered\n", len(rep.Tests))
 		}
 	}
 	if !rep.OK {

@@ -94,7 +94,7 @@ allowed: r0 = 1 & r1 = 1
 	require.NoError(t, os.WriteFile(file, []byte(mp), 0o600))
 	code, stdout, stderr := demo(t, "check", "--litmus", dir)
 	require.Equal(t, exitGood, code, stderr)
-	require.Contains(t, stdout, "PASS: 1 tests agree, every execution covered")
+	require.Contains(t, stdout, "PASS: 1 tests agree, every class of equivalent executions covered")
 	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(mp, "allowed: r0 = 1 & r1 = 1", "forbidden: r0 = 1 & r1 = 1", 1)), 0o600))
 	code, stdout, _ = demo(t, "check", "--litmus", file)
 	require.Equal(t, exitFault, code)
@@ -140,6 +140,16 @@ func TestCheckUsage(t *testing.T) {
 	notPTX := filepath.Join(dir, "not.ptx")
 	require.NoError(t, os.WriteFile(notPTX, []byte("hello"), 0o600))
 	ptxFile, spec := checkExamples+"correct.ptx", checkExamples+"correct.spec"
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	nowhere := file("nowhere.spec", "world 2\nbuffer a size 4\narg 0 ptr a\nlaunch mini where 0\n")
+	wide := file("wide.spec", "buffer a size 128\narg at 0 ptr a\nlaunch mini grid 65535 x 2\n")
+	two := file("two.spec", "launch mini\nlaunch maxi\n")
+	empty := filepath.Join(dir, "empty")
+	require.NoError(t, os.Mkdir(empty, 0o700))
 	for _, c := range []struct{ args, want string }{
 		{"--ptx x.ptx", "a spec must say how it is launched"},
 		{"--ptx /nonex.ptx --spec " + spec, "no such file"},
@@ -148,15 +158,20 @@ func TestCheckUsage(t *testing.T) {
 		{"--ptx " + ptxFile + " --spec " + spec + " --set count", "use NAME=VALUE"},
 		{"--ptx " + ptxFile + " --spec " + spec + " --set count=1 --set count=2", "given twice"},
 		{"--ptx " + ptxFile + " --spec " + spec + " --set cout=2", `nothing is called "cout" that could be set`},
-		{"--ptx " + ptxFile + " --spec " + spec + " --entry none", "has no kernel none: it has mini"},
-		{"--ptx " + ptxFile + " --spec " + spec + " --replay zz", "want one that begins with"},
+		{"--ptx " + ptxFile + " --spec " + spec + " --entry none", `correct.ptx has no kernel of this name: use mini`},
+		{"--ptx " + ptxFile + " --spec " + spec + " --replay zz", "the token does not fit: those of this kernel, spec and params begin with "},
+		{"--ptx " + ptxFile + " --spec " + spec + " --replay r:0", "the token does not fit"},
+		{"--ptx " + ptxFile + " --spec " + spec + " --entry mini --replay x", "the token does not fit"},
+		{"--ptx " + ptxFile + " --spec " + nowhere, "nowhere.spec:4:8: nothing is launched on any rank"},
+		{"--ptx " + ptxFile + " --spec " + wide, "wide.spec:3:8: a grid of 65535 x 2 x 1 blocks of 32 threads: use at most 65536 threads in all"},
+		{"--ptx " + ptxFile + " --spec " + two + " --entry mini", "two.spec: it launches mini and maxi, and mini can stand for one only"},
 		{"--ptx " + ptxFile + " --spec " + spec + " --executions 0", "use 1 or more"},
 		{"--only nonesuch", "no case has this in its name"},
 		{"--gate --faults", "run one after the other"},
 		{"--gate --exhaustive", "does not go with --gate"},
 		{"--replay r:0", "replays one case"},
 		{"--litmus /nonex", "no such file"},
-		{"--litmus " + dir, "holds no .litmus file"},
+		{"--litmus " + empty, "holds no .litmus file"},
 		{"--spec x", "goes with --ptx"},
 		{"--machine pcie", "on no machine"},
 		{"--faults --only x", "chooses among the shipped cases"},

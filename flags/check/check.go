@@ -115,7 +115,7 @@ func (s *search) one(token func() string) bool {
 			s.seen = map[string]bool{}
 		}
 		s.seen[key] = true
-		f.Token = token()
+		f.Token = s.keyed(token())
 		s.r.Findings = append(s.r.Findings, *f)
 		if f.Kind == Endless { // others would take as long
 			return false
@@ -146,6 +146,13 @@ func (s *search) random(pct bool) {
 			return
 		}
 	}
+}
+
+func (s *search) keyed(token string) string {
+	if s.x.p.Key == "" {
+		return token
+	}
+	return s.x.p.Key + "-" + token
 }
 
 func (r *randomly) token() string {
@@ -184,17 +191,36 @@ func (s *search) all() {
 
 func (s *search) replay(token string) error {
 	s.r.Why = "one execution was replayed"
+	misfit := func(format string, args ...any) error {
+		return fmt.Errorf("the token does not fit: %s: give the token of a finding in what is checked here, unchanged", fmt.Sprintf(format, args...))
+	}
+	if key := s.x.p.Key; key != "" {
+		own, rest, ok := strings.Cut(token, "-")
+		if !ok || own != key {
+			return misfit("those of this kernel, spec and params begin with %s-", key)
+		}
+		token = rest
+	}
 	kind, rest, _ := strings.Cut(token, ":")
 	switch kind {
 	case "x":
 		path, err := parsePath(token)
 		if err != nil {
-			return err
+			return misfit("%v", err)
 		}
 		d := &systematically{script: path}
 		s.x.choose = d
 		s.x.run()
 		s.one(d.token)
+		switch {
+		case s.x.ctx.Err() != nil:
+		case d.misfit > 0:
+			return misfit("its part %d is no choice that there is", d.misfit)
+		case d.at < len(path):
+			return misfit("it has %d parts, and the execution that it leads to %d choices", len(path), d.at)
+		case s.x.pruned:
+			return misfit("it leads to no execution")
+		}
 		return nil
 	case "r", "p":
 		r := newRandomly(kind == "p")
@@ -206,14 +232,17 @@ func (s *search) replay(token string) error {
 			r.fixed = true
 		}
 		if err != nil || err2 != nil || two != (kind == "p") || r.fixed && r.length == 0 {
-			return fmt.Errorf("replay token %q: want r:SEED or p:SEED:LENGTH, in hexadecimal", token)
+			return misfit("%q is neither r:SEED nor p:SEED:LENGTH, in hexadecimal", token)
 		}
 		s.x.choose = r
 		s.x.run()
 		s.one(r.token)
+		if s.x.pruned && s.x.ctx.Err() == nil {
+			return misfit("it leads to no execution")
+		}
 		return nil
 	}
-	return fmt.Errorf("replay token %q: want one that begins with x, r or p", token)
+	return misfit("%q begins with none of x, r and p", token)
 }
 
 // shorten looks for executions that show the same findings after fewer operations.
@@ -234,7 +263,7 @@ func (s *search) shorten() {
 			f := &s.x.found[k]
 			for j := range kept {
 				if f.Kind != Endless && kept[j].key() == f.key() && len(f.History) < len(kept[j].History) {
-					f.Token = r.token()
+					f.Token = s.keyed(r.token())
 					kept[j] = *f
 				}
 			}

@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,4 +71,50 @@ func TestInterrupted(t *testing.T) {
 		require.EqualValues(t, 256, r.Executions)
 		require.NotEmpty(t, r.Outcomes)
 	}
+}
+
+// A token is of one program and one execution: every other is an error, and not an execution without a finding.
+func TestReplayMisfits(t *testing.T) {
+	p := columns(t, false, "st.relaxed.sys.global.u32 [x], 1;\nfence.sc.sys;\nst.global.u32 [y], 1;", "ld.relaxed.sys.global.u32 %r0, [x];\nfence.sc.sys;\nld.global.u32 %r1, [y];")
+	p.Key = "cafe"
+	for _, s := range []Strategy{Random, PCT, Exhaustive} {
+		r, err := Check(t.Context(), p, Options{Strategy: s, NoFix: true})
+		require.NoError(t, err)
+		require.NotEmpty(t, r.Findings)
+		token := r.Findings[0].Token
+		require.Contains(t, token, "cafe-")
+		again, err := Check(t.Context(), p, Options{Replay: token})
+		require.NoError(t, err)
+		require.Equal(t, r.Findings[0].key(), again.Findings[0].key())
+		require.Equal(t, token, again.Findings[0].Token)
+		for _, bad := range []string{strings.TrimPrefix(token, "cafe-"), "beef" + token[4:], token + ":1", token + ":7", token + "!", "x" + token} {
+			_, err := Check(t.Context(), p, Options{Replay: bad})
+			require.ErrorContains(t, err, "the token does not fit", bad)
+		}
+	}
+	for _, bad := range []string{"", "cafe", "x", "x:-1", "x:9", "x:0.-9", "x:-1.1", "x:0.0", "x:9.1", "x:1.1", "x:::::::::::1", "x:1.1!:1.1!:1.1!", "r:-1", "r:g", "p:1", "p:1:0", "p:1:-1"} {
+		_, err := Check(t.Context(), p, Options{Replay: "cafe-" + bad})
+		if bad == "x" { // the first execution of all
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, "the token does not fit", bad)
+	}
+}
+
+// Whatever a token says, it is an error or an execution.
+func FuzzReplay(f *testing.F) {
+	f.Add("x:1:0.1")
+	f.Add("x::0.-1:1.1!")
+	p := columns(f, true, "ld.relaxed.sys.global.u32 %r0, [y];\nst.relaxed.sys.global.u32 [x], 1;\nfence.sc.sys;\nst.relaxed.sys.global.u32 [x], 2;",
+		"ld.relaxed.sys.global.u32 %r0, [x];\nfence.sc.sys;\nst.relaxed.sys.global.u32 [x], 3;\nst.relaxed.sys.global.u32 [y], 1;")
+	f.Fuzz(func(t *testing.T, token string) {
+		if token == "" { // a search
+			return
+		}
+		r, err := Check(t.Context(), p, Options{Replay: token})
+		if (err == nil) != (r != nil && r.Executions == 1) {
+			t.Fatal(token, err)
+		}
+	})
 }

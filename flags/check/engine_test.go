@@ -12,7 +12,7 @@ import (
 
 // columns builds a program of one thread per column, each on a device of its own, that are given the addresses of the
 // words x, y and z.
-func columns(t *testing.T, racy bool, cols ...string) *Program {
+func columns(t testing.TB, racy bool, cols ...string) *Program {
 	t.Helper()
 	p := &Program{Name: t.Name(), Devices: len(cols), Racy: racy}
 	for _, n := range []string{"x", "y", "z"} {

@@ -71,7 +71,7 @@ type Finding struct {
 	Waiting []Access // Stuck: where each thread waits
 	History []Access // the strong operations that led here, the latest last
 	Fix     string   // the strengthened instruction that makes it go away, found by trying; "" if none was found
-	Token   string   // replays the execution
+	Token   string   // replays the execution, of this very program: "KEY-r:SEED"; see Program.Key
 }
 
 func (f *Finding) String() string {
@@ -132,7 +132,7 @@ type Options struct {
 	Steps      uint64 // operations that one execution may take; 0: ten million
 	MaxWrites  int    // writes remembered of one location; 0: 64
 	Findings   int    // stop after so many different ones; 0: one
-	Replay     string // run this token's execution alone
+	Replay     string // run this token's execution alone; a token of another program is an error
 	Progress   func(executions uint64)
 	Cover      bool // fill in Result.Executed
 	NoFix      bool // look neither for Finding.Fix nor for a shorter history

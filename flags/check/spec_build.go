@@ -3,6 +3,7 @@ package check
 import (
 	"bytes"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"slices"
 	"strings"
@@ -75,11 +76,19 @@ func (s *Spec) Program(m *ptx.Module, set map[string]string) (p *Program, err er
 			b.expect(st, i >= end)
 		}
 	}
+	b.p.Key = s.key(m, body)
 	checks := b.checks
 	if len(checks) > 0 {
 		b.p.Final = func(m *Memory) error { return judge(checks, m) }
 	}
 	return b.p, nil
+}
+
+// key is of all that the program is made of.
+func (s *Spec) key(m *ptx.Module, body *specBody) string {
+	h := fnv.New32a()
+	fmt.Fprintln(h, m.Sum, s.text, s.entry, body.values, body.words) // fmt sorts maps
+	return fmt.Sprintf("%08x", h.Sum32())
 }
 
 // title is the spec's name and what was set.
