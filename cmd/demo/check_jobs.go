@@ -248,6 +248,8 @@ func (c *checker) search(ctx context.Context, j *checkJob, progress func(uint64)
 		r, err := check.Check(ctx, j.program, o)
 		if err != nil && c.replay != "" && ctx.Err() == nil {
 			err = &usageError{Flag: "--replay", Err: err}
+		} else if err != nil && c.ptx != "" && ctx.Err() == nil {
+			err = &usageError{Flag: "--spec", Err: err}
 		}
 		if err != nil {
 			return row, err

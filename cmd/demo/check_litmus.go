@@ -74,6 +74,9 @@ func (c *checker) runLitmus() error {
 			return usagef("--litmus", f, "there is no test in it: begin one with `test: NAME`")
 		}
 		for _, t := range list {
+			if _, err := t.Program(); err != nil {
+				return &usageError{Flag: "--litmus", Err: err}
+			}
 			tests = append(tests, one{f, t})
 		}
 	}

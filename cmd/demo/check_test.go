@@ -148,6 +148,7 @@ func TestCheckUsage(t *testing.T) {
 	nowhere := file("nowhere.spec", "world 2\nbuffer a size 4\narg 0 ptr a\nlaunch mini where 0\n")
 	wide := file("wide.spec", "buffer a size 128\narg at 0 ptr a\nlaunch mini grid 65535 x 2\n")
 	two := file("two.spec", "launch mini\nlaunch maxi\n")
+	noPTX := file("no.litmus", "test: a\nwhy: b\nx = 0\nd0.b0.t0 | d0.b1.t0\n\nexit     | atom.relaxed.gpu.and.u32 r0, [x], 1\nallowed: [x] = 0\n")
 	empty := filepath.Join(dir, "empty")
 	require.NoError(t, os.Mkdir(empty, 0o700))
 	for _, c := range []struct{ args, want string }{
@@ -170,6 +171,7 @@ func TestCheckUsage(t *testing.T) {
 		{"--gate --faults", "run one after the other"},
 		{"--gate --exhaustive", "does not go with --gate"},
 		{"--replay r:0", "replays one case"},
+		{"--litmus " + noPTX, noPTX + ":6:12: `atom.relaxed.gpu.and.u32`: "},
 		{"--litmus /nonex", "no such file"},
 		{"--litmus " + empty, "holds no .litmus file"},
 		{"--spec x", "goes with --ptx"},
