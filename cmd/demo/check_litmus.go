@@ -96,7 +96,7 @@ func (c *checker) runLitmus() error {
 		case c.ctx.Err() != nil:
 			return errInterrupted
 		case err != nil:
-			return &usageError{Flag: "--litmus", Err: err}
+			return &usageError{Flag: "--litmus", Err: fmt.Errorf("%s:%d: %w", t.file, t.test.Line, err)}
 		}
 		row := litmusRow{File: t.file, Name: t.test.Name, Verdict: v.String(), Strategy: strategyName(o.Strategy), Executions: r.Executions,
 			Exhaustive: r.Exhaustive, Why: r.Why, Outcomes: r.Outcomes, OK: v.OK()}

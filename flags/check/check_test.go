@@ -73,6 +73,14 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
+// Programs that would need more memory than machines have are refused.
+func TestTooManyThreads(t *testing.T) {
+	p := columns(t, false, "ret;")
+	p.Tasks[0].Grid[0], p.Tasks[0].Block[0] = 64, 1024
+	_, err := Check(t.Context(), p, Options{})
+	require.ErrorContains(t, err, "65536 threads, 65536 of them at once, need 16 GB of memory")
+}
+
 // A token is of one program and one execution: every other is an error, and not an execution without a finding.
 func TestReplayMisfits(t *testing.T) {
 	p := columns(t, false, "st.relaxed.sys.global.u32 [x], 1;\nfence.sc.sys;\nst.global.u32 [y], 1;", "ld.relaxed.sys.global.u32 %r0, [x];\nfence.sc.sys;\nld.global.u32 %r1, [y];")

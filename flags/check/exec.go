@@ -36,7 +36,11 @@ func (c *compiled) perBlock(i int) int {
 
 func (c *compiled) threads(i int) int { return c.blocks(i) * c.perBlock(i) }
 
-const mostThreads = 1 << 16
+// Limits of a program: threads of one launch, and numbers in the clocks of all threads, of which each has one for every other.
+const (
+	mostThreads = 1 << 16
+	mostClocks  = 1 << 29
+)
 
 // compile checks p and lays it out.
 func compile(p *Program) (*compiled, error) {
@@ -122,6 +126,9 @@ func compile(p *Program) (*compiled, error) {
 		}
 		c.nThreads += c.threads(i)
 		c.nBlocks += c.blocks(i)
+		if n := c.nThreads * c.width; n > mostClocks {
+			return nil, fmt.Errorf("%d threads, %d of them at once, need %d GB of memory to tell what comes before what: launch fewer", c.nThreads, c.width-1, n>>28)
+		}
 	}
 	return c, nil
 }
