@@ -45,6 +45,9 @@ func (c *checker) runGate() error {
 	}
 	var cases []check.GateCase
 	for i := range all {
+		if c.ctx.Err() != nil {
+			return errInterrupted
+		}
 		s, err := shippedSource(&all[i])
 		if err != nil {
 			return err

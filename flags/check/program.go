@@ -10,7 +10,9 @@ const Host = -1
 // Program is what is checked: devices, their memory, and what is launched on them. A Program is a description; it can be
 // run any number of times, and by several goroutines.
 type Program struct {
-	Name    string
+	Name string
+	// Key tells programs apart: tokens begin with it, and one with another key is refused. "": tokens have none.
+	Key     string
 	Devices int
 	Buffers []Buffer
 	Tasks   []Task // in the order in which the host issues them

@@ -116,12 +116,15 @@ type specBuffer struct {
 type specFill struct {
 	typ   *elemType
 	value expr
+	at    place
+	cost  int // of value
 }
 
 type specWord struct {
 	at                   place
 	buffer               *specBuffer
 	offset, value, count expr
+	cost                 int // of offset and value
 }
 
 type specArg struct {
@@ -166,6 +169,7 @@ type specExpect struct {
 	typ           *elemType
 	offset, count expr
 	value         expr
+	cost          int // of value
 	sum           *specBuffer
 	sumOffset     expr
 }

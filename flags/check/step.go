@@ -15,7 +15,10 @@ func (x *exec) advance(t *thread) {
 		t.held, t.forced, t.choice = false, nil, -1
 	}
 	for !x.over {
-		ev, err := t.m.Next()
+		ev, err := x.next(t)
+		if x.halted(1) {
+			return
+		}
 		if err != nil {
 			x.fault(t, err)
 			return

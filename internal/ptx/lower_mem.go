@@ -316,8 +316,12 @@ func lowerMembar(b *builder) {
 func lowerFence(b *builder) {
 	b.require(70, 60, "fence")
 	o := op{code: opNop, sub: nopFence, sem: semAcqRel}
-	if b.take("sc", "acq_rel") == "sc" {
+	switch sem := b.take("sc", "acq_rel", "acquire", "release"); sem {
+	case "sc":
 		o.sem = semSC
+	case "acquire", "release":
+		b.require(90, 86, "fence."+sem)
+		o.sem = map[string]uint8{"acquire": semAcquire, "release": semRelease}[sem]
 	}
 	if o.scope = b.scopeMod(); o.scope == scopeNone && len(b.mods) == 0 {
 		b.fail("`fence` needs a scope: .cta, .cluster, .gpu or .sys")

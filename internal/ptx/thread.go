@@ -188,6 +188,9 @@ next:
 	return to
 }
 
+// Allow lets the thread execute n more instructions, whatever Launch.StepLimit says. Then Next fails with a Deadlock.
+func (t *Thread) Allow(n uint64) { t.limit = t.steps + n }
+
 // Next runs the thread to its next event. An event that needs an answer and has none is returned again. After Exit
 // there is only Exit. The error is always a *Fault, and stays.
 func (t *Thread) Next() (*Event, error) {
