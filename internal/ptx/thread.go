@@ -11,7 +11,7 @@ import (
 // an Event, which the caller answers. A thread is used by one goroutine at a time.
 //
 // What differs from a Block: activemask is every lane that the warp has, since lanes are not in step; %clock counts the
-// thread's own instructions; Launch.StepLimit bounds these; hints (prefetch, discard, applypriority) are no events.
+// thread's own instructions; Launch.StepLimit bounds these; hints (prefetch, applypriority) are no events.
 type Thread struct {
 	prog   *program
 	launch *Launch
