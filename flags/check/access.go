@@ -126,7 +126,9 @@ func (x *exec) ends(t *thread, g *ptx.Thread, ev *ptx.Event, v *[4]uint64) bool 
 	at, addr := ev.Inst, ev.Addr
 	for range mostRounds {
 		switch {
-		case ev.Kind == ptx.Sleep:
+		case ev.Kind == ptx.Sleep || ev.Kind == ptx.Fence:
+		case ev.Kind == ptx.Barrier || ev.Kind == ptx.Collective:
+			return false // who knows
 		case ev.Kind == ptx.Atomic && ev.Inst == at && ev.Addr == addr:
 			if _, writes := g.Apply(v[0]); writes {
 				return true

@@ -112,6 +112,8 @@ func (s *systematically) place(_ *exec, n int) int {
 	return d.next
 }
 
+func (s *systematically) block(int) int { return 0 }
+
 func (s *systematically) fence(x *exec, t *thread, a *actor) target {
 	for i := range x.scs {
 		if f := &x.scs[i]; f.id != t.id && f.choice >= 0 && morallyStrong(&f.actor, a) && !t.clocks.has(f.id, f.n) {

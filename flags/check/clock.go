@@ -26,6 +26,16 @@ func (c clocks) join(o clocks) {
 	}
 }
 
+// after is whether all of o comes before.
+func (c clocks) after(o clocks) bool {
+	for i, n := range o {
+		if c[i] < n {
+			return false
+		}
+	}
+	return true
+}
+
 // slab hands out vector clocks that live as long as one execution.
 type slab struct {
 	width int

@@ -275,7 +275,7 @@ func (x *exec) reset() {
 	for i := range x.shared {
 		b := &x.shared[i]
 		for k := range b.cells {
-			b.cells[k] = cell{mark: mark{writer: unwritten}}
+			b.cells[k] = cell{value: litter(i, k), mark: mark{writer: unwritten}}
 		}
 	}
 	x.slab.reset()

@@ -19,6 +19,8 @@ import (
 //	word NAME at EXPR = EXPR [for i < EXPR]      32-bit words of its contents at the start
 //	arg …                            ahead of the first launch: of every launch
 //	launch ENTRY [grid G] [block B] [shared EXPR] [RANKS] [stream EXPR] [times EXPR] [resident EXPR] [dependent | ordinary]
+//	                                 resident: so many blocks of this launch are there at once, whatever others are; the rest
+//	                                 wait, and start in any order
 //	arg …                            after a launch: of that launch
 //	write NAME FILL [RANKS]      a copy in the rank's stream fills a buffer anew; payloads differ each time
 //	sync                             all streams wait for all

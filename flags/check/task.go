@@ -6,10 +6,11 @@ import "slices"
 type taskState struct {
 	started   bool
 	ended     bool
-	unstarted int // blocks
-	resident  int // blocks
-	live      int // threads
-	launched  int // threads that let dependents start, or have ended
+	unstarted int     // blocks
+	queue     []int32 // of those, where a limit makes them wait
+	resident  int     // blocks
+	live      int     // threads
+	launched  int     // blocks that let dependents start, or have ended
 	done      clocks
 	begin     clocks
 }
@@ -67,7 +68,7 @@ func (x *exec) mayStart(i int) bool {
 	}
 	if e := x.c.early[i]; e >= 0 {
 		s := &x.tasks[e]
-		return s.ended || s.started && s.unstarted == 0 && s.live > 0 && s.launched >= x.c.threads(e)
+		return s.ended || s.started && s.unstarted == 0 && s.live > 0 && s.launched >= x.c.blocks(e)
 	}
 	return true
 }
@@ -89,14 +90,26 @@ func (x *exec) startTask(i int) {
 	x.startBlocks(i)
 }
 
-// startBlocks starts blocks of task i as far as the device has room.
+// startBlocks starts blocks of task i as far as its limit has room. Which ones come first nothing says.
 func (x *exec) startBlocks(i int) {
 	s := &x.tasks[i]
-	k := &x.p.Tasks[i]
-	for s.unstarted > 0 && (k.Resident == 0 || s.resident < k.Resident) {
-		x.startBlock(i, x.c.blocks(i)-s.unstarted)
+	n, most := x.c.blocks(i), x.p.Tasks[i].Resident
+	if most > 0 && most < n && s.unstarted == n {
+		x.cut("blocks that wait for room start in one order only")
+		for b := range n {
+			s.queue = append(s.queue, int32(b))
+		}
+	}
+	for s.unstarted > 0 && (most == 0 || s.resident < most) {
+		b := n - s.unstarted
+		if len(s.queue) > 0 {
+			at := x.choose.block(len(s.queue))
+			b = int(s.queue[at])
+			s.queue = slices.Delete(s.queue, at, at+1)
+		}
 		s.unstarted--
 		s.resident++
+		x.startBlock(i, b)
 	}
 }
 
@@ -129,7 +142,7 @@ func (t *thread) begin(x *exec, c clocks) {
 	t.state, t.held, t.forced, t.waiting = ready, false, nil, noTarget
 	t.writes, t.scs, t.tokens, t.choice = 0, 0, 0, -1
 	t.spins = nil
-	t.dependents, t.hurried = false, false
+	t.hurried = false
 }
 
 // finish ends task i.
@@ -144,16 +157,15 @@ func (x *exec) finish(i int) {
 	x.started = false
 }
 
-// launched is griddepcontrol.launch_dependents.
-func (x *exec) launched(t *thread) { x.launchedBy(t) }
-
-func (x *exec) launchedBy(t *thread) {
-	if t.dependents {
+// launched is griddepcontrol.launch_dependents, or the end of a block: what counts is the first of these in each block.
+func (x *exec) launched(t *thread) {
+	k := &x.blocks[t.cta]
+	if k.launched {
 		return
 	}
-	t.dependents = true
+	k.launched = true
 	s := &x.tasks[t.task]
-	if s.launched++; s.launched == x.c.threads(int(t.task)) {
+	if s.launched++; s.launched == x.c.blocks(int(t.task)) {
 		x.started = false // a dependent may start
 	}
 }

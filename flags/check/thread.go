@@ -34,19 +34,17 @@ type thread struct {
 	gathered []placedHead // what strong reads saw, for an acquire to come
 	pending  []pending
 
-	state      state
-	held       bool // at an operation that has not been performed
-	event      ptx.Event
-	forced     *write // what the read at hand must take
-	waiting    target // with waitsWrite
-	barrier    int32
-	writes     int32 // to locations
-	choice     int32 // where the operation at hand was decided, -1 if nowhere
-	scs        int32 // fence.sc
-	tokens     uint64
-	hurried    bool // it no longer waits for values that let it leave a loop
-	dependents bool // it has let dependents start, or ended
-	spins      map[*ptx.Inst]spin
+	state   state
+	held    bool // at an operation that has not been performed
+	event   ptx.Event
+	forced  *write // what the read at hand must take
+	waiting target // with waitsWrite
+	writes  int32  // to locations
+	choice  int32  // where the operation at hand was decided, -1 if nowhere
+	scs     int32  // fence.sc
+	tokens  uint64
+	hurried bool // it no longer waits for values that let it leave a loop
+	spins   map[*ptx.Inst]spin
 }
 
 type placedHead struct {

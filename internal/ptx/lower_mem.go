@@ -293,12 +293,12 @@ func lowerPrefetch(b *builder) {
 	b.emit(op{code: opNop})
 }
 
-// lowerDiscard is discard and applypriority: hints on a line of L2.
-func lowerDiscard(b *builder) {
+// lowerApplyPriority: a hint on a line of L2.
+func lowerApplyPriority(b *builder) {
 	o := op{}
 	o.space = b.stateSpace(spGlobal)
-	b.needMod("L2", "L2::evict_normal")
-	b.require(80, 74, b.in.name)
+	b.needMod("L2::evict_normal")
+	b.require(80, 74, "applypriority")
 	b.nargs(2)
 	b.place(&o, &b.in.args[0])
 	if n := b.in.args[1]; n.kind != argInt || n.val != 128 {

@@ -398,3 +398,22 @@ func TestAllow(t *testing.T) {
 	require.ErrorAs(t, err, &f)
 	require.Equal(t, Deadlock, f.Kind)
 }
+
+// Which lanes are in step is nothing that a thread on its own can know.
+func TestThreadsHaveNoActiveMask(t *testing.T) {
+	m := parse(t, entry("mov.u32 %r1, 1;\nactivemask.b32 %r2; st.global.u32 [%rd0], %r2;"))
+	_, err := NewThread(&Launch{Kernel: m, Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{32, 1, 1}, Params: make([]byte, 8)}, [3]uint32{}, [3]uint32{})
+	var e *Error
+	require.ErrorAs(t, err, &e)
+	require.NotZero(t, e.Line)
+	require.Equal(t, "activemask.b32 %r2;", e.Text)
+}
+
+// Local memory that nobody wrote holds something, the same for every thread.
+func TestLocalIsNotZero(t *testing.T) {
+	th := observed(t, ".local .align 4 .b32 l[2]; ld.local.u32 %r1, [l+4]; st.global.u32 [%rd0], %r1;")
+	v := next(t, th).Values[0]
+	require.NotZero(t, v)
+	th.Reset([3]uint32{}, [3]uint32{})
+	require.Equal(t, v, next(t, th).Values[0])
+}
