@@ -247,7 +247,8 @@ func inParallel(ctx context.Context, n int, do func(int) error) error {
 	return g.Wait()
 }
 
-// judge runs a mutant in each case until one catches it, small cases first: one execution of each, then a few, then many.
+// judge runs a mutant in each case until one catches it, small cases first: one execution of each, then a few, then many, and
+// as many again by priorities.
 // Of one that is known to be harmless one execution of a few cases is enough, to see whether the list still holds.
 func (g *gate) judge(ctx context.Context, j *Judged, cases []GateCase, harmless bool) error {
 	module, err := ptx.Parse(g.file, j.PTX)
@@ -255,7 +256,7 @@ func (g *gate) judge(ctx context.Context, j *Judged, cases []GateCase, harmless 
 		return fmt.Errorf("mutant %v: %w", &j.Mutant, err)
 	}
 	one, few := min(1, g.o.Executions), min(20, g.o.Executions)
-	rounds := []uint64{one, few - one, g.o.Executions - few}
+	rounds := []uint64{one, few - one, g.o.Executions - few, g.o.Executions}
 	if harmless {
 		rounds, cases = rounds[:1], cases[:min(4, len(cases))]
 	}
@@ -268,7 +269,11 @@ func (g *gate) judge(ctx context.Context, j *Judged, cases []GateCase, harmless 
 			if err != nil {
 				return err
 			}
-			r, err := Check(ctx, p, Options{Executions: n, Seed: g.o.Seed + uint64(round), NoFix: true})
+			o := Options{Executions: n, Seed: g.o.Seed + uint64(round), NoFix: true}
+			if round == 3 {
+				o.Strategy = PCT
+			}
+			r, err := Check(ctx, p, o)
 			if err != nil {
 				return fmt.Errorf("mutant %v: %w", &j.Mutant, err)
 			}
