@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fenceline/fenceline/flags/check"
+	"github.com/fenceline/fenceline/internal/ptx"
 )
 
 // checkOptions are the flags of `demo check`.
@@ -23,27 +24,29 @@ type checkOptions struct {
 type checker struct {
 	*app
 	checkOptions
-	ctx   context.Context
-	given func(string) bool
+	ctx    context.Context
+	given  func(string) bool
+	parsed map[string]*ptx.Module // by file
 }
 
 func (a *app) checkCommand() *cobra.Command {
 	o := &checkOptions{}
 	c := &cobra.Command{
 		Use:   "check",
-		Short: "Run kernels' PTX in all the ways that the memory model allows, and say what is not promised",
+		Short: "Run kernels' PTX in ways that the memory model allows, and say what is not promised",
 		Long: `demo check looks for races, stale values, deadlocks and wrong results in executions that PTX's memory model allows, whether or
-not a GPU would show them. Without flags it checks the kernels of this program. It exits with 1 when it finds something.
-"No finding" holds for the executions that were run; where all were, the table says "all".`,
+not a GPU would show them: some at random, others systematically. Without flags it checks the kernels of this program. It exits
+with 1 when it finds something. "No finding" holds for the executions that were run. Where these were all, each class of equivalent
+ones once, the table says "all"; where it says "some", the last line gives the reasons why others were left out.`,
 		Example: `  demo check                                          the shipped kernels
   demo check --only inplace                           those cases whose name holds it
   demo check --ptx k.ptx --spec k.spec --set count=5  a kernel of your own; see flags/check/examples
   demo check --litmus flags/check/testdata            litmus tests
   demo check --faults                                 classic faults, each found
   demo check --gate --only "world=2 dtype=f32"        is every weakened instruction noticed?
-  demo check --ptx k.ptx --spec k.spec --replay r:0   one execution again`,
+  demo check --ptx k.ptx --spec k.spec --replay 1f0c22ab-r:5d   one execution again, by the token of a finding`,
 		RunE: a.started(func(a *app, c *cobra.Command) error {
-			return a.check(&checker{app: a, checkOptions: *o, ctx: c.Context(), given: c.Flags().Changed})
+			return a.check(&checker{app: a, checkOptions: *o, ctx: c.Context(), given: c.Flags().Changed, parsed: map[string]*ptx.Module{}})
 		}),
 	}
 	f := c.Flags()
@@ -55,10 +58,10 @@ not a GPU would show them. Without flags it checks the kernels of this program. 
 	f.BoolVar(&o.faults, "faults", false, "show that classic faults are found")
 	f.BoolVar(&o.gate, "gate", false, "weaken every instruction that orders anything, one at a time: each must be found, or known to be redundant")
 	f.StringVar(&o.only, "only", "", "of the shipped cases, those whose name holds this")
-	f.BoolVar(&o.exhaustive, "exhaustive", false, "no random executions: only all there are, each class of equivalent ones once")
-	f.Uint64Var(&o.executions, "executions", 0, "executions of each case, at most: so many at random, and so many of all there are (default 300 and 300; with --exhaustive alone 1000000)")
+	f.BoolVar(&o.exhaustive, "exhaustive", false, "no random executions: only the systematic search, each class of equivalent ones once, to its end if --executions lets it")
+	f.Uint64Var(&o.executions, "executions", 0, "executions of each case, at most: so many at random, and so many systematically (default 300 and 300; with --exhaustive alone 1000000)")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the random choices")
-	f.StringVar(&o.replay, "replay", "", "run one execution again: the token of a finding")
+	f.StringVar(&o.replay, "replay", "", "run one execution again: the token of a finding in this very kernel, spec and params")
 	f.SortFlags = false
 	return c
 }

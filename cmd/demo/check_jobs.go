@@ -1,13 +1,13 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -34,11 +34,6 @@ type checkSource struct {
 	set                     map[string]string
 	lines                   func(string, int) (string, int, bool)
 }
-
-var (
-	parsed   = map[string]*ptx.Module{} // shipped modules by file, as several cases run each
-	parsedMu sync.Mutex
-)
 
 // job builds the program.
 func (s *checkSource) job(module *ptx.Module) (*checkJob, error) {
@@ -79,6 +74,18 @@ func (c *checker) ownJobs() ([]*checkJob, error) {
 		return nil, &usageError{Flag: "--ptx", Err: fmt.Errorf("%w: PTX that is not understood is not checked", err)}
 	}
 	s.lines = check.LinesOf(c.ptx, s.ptx)
+	spec, err := check.ParseSpec(s.specFile, string(s.spec))
+	if err == nil && c.entry != "" {
+		if _, ok := module.Kernel(c.entry); !ok {
+			return nil, usagef("--entry", c.entry, "%s has no kernel of this name: use %s", c.ptx, strings.Join(entriesOf(module), " or "))
+		}
+		if _, err := spec.Launching(c.entry); err != nil {
+			return nil, &usageError{Flag: "--entry", Value: c.entry, Err: err}
+		}
+	}
+	if err != nil {
+		return nil, &usageError{Flag: "--spec", Err: err}
+	}
 	job, err := s.job(module)
 	var wrong *check.SpecError
 	if errors.As(err, &wrong) {
@@ -88,6 +95,14 @@ func (c *checker) ownJobs() ([]*checkJob, error) {
 		return nil, err
 	}
 	return []*checkJob{job}, nil
+}
+
+func entriesOf(m *ptx.Module) []string {
+	var names []string
+	for i := range m.Info.Entries {
+		names = append(names, m.Info.Entries[i].Name)
+	}
+	return names
 }
 
 func readFor(flag, path string) ([]byte, error) {
@@ -165,11 +180,14 @@ func (c *checker) shippedJobs() ([]*checkJob, error) {
 	}
 	var jobs []*checkJob
 	for i := range cases {
+		if c.ctx.Err() != nil {
+			return nil, errInterrupted
+		}
 		s, err := shippedSource(&cases[i])
 		if err != nil {
 			return nil, err
 		}
-		module, err := parseOnce(s.ptxFile, s.ptx)
+		module, err := c.parseOnce(s.ptxFile, s.ptx)
 		if err != nil {
 			return nil, err
 		}
@@ -182,13 +200,13 @@ func (c *checker) shippedJobs() ([]*checkJob, error) {
 	return jobs, nil
 }
 
-func parseOnce(file string, text []byte) (m *ptx.Module, err error) {
-	parsedMu.Lock()
-	defer parsedMu.Unlock()
-	if m = parsed[file]; m == nil {
-		if m, err = ptx.Parse(file, text); err == nil {
-			parsed[file] = m
-		}
+// parseOnce parses a shipped module, which several cases run.
+func (c *checker) parseOnce(file string, text []byte) (m *ptx.Module, err error) {
+	if m = c.parsed[file]; m != nil {
+		return m, nil
+	}
+	if m, err = ptx.Parse(file, text); err == nil {
+		c.parsed[file] = m
 	}
 	return m, err
 }
@@ -221,15 +239,17 @@ func (c *checker) runFaults() error {
 }
 
 // search runs one job's searches until one finds something.
-func (c *checker) search(j *checkJob, progress func(uint64)) (row checkRow, err error) {
+func (c *checker) search(ctx context.Context, j *checkJob, progress func(uint64)) (row checkRow, err error) {
 	row = checkRow{Name: j.name, FaultExpected: j.fault, Findings: []checkFinding{}}
 	start := time.Now()
 	for _, o := range c.strategies() {
 		before := row.Executions
 		o.Progress = func(n uint64) { progress(before + n) }
-		r, err := check.Check(j.program, o)
-		if err != nil && c.replay != "" {
+		r, err := check.Check(ctx, j.program, o)
+		if err != nil && c.replay != "" && ctx.Err() == nil {
 			err = &usageError{Flag: "--replay", Err: err}
+		} else if err != nil && c.ptx != "" && ctx.Err() == nil {
+			err = &usageError{Flag: "--spec", Err: err}
 		}
 		if err != nil {
 			return row, err
@@ -265,7 +285,7 @@ func (c *checker) runJobs(jobs []*checkJob) error {
 				if ctx.Err() != nil {
 					return ctx.Err()
 				}
-				if rows[i], err = c.search(jobs[i], out.executions); err == nil {
+				if rows[i], err = c.search(ctx, jobs[i], out.executions); err == nil {
 					close(ready[i])
 				}
 				return err
@@ -288,8 +308,12 @@ func (c *checker) runJobs(jobs []*checkJob) error {
 			failed <- nil
 			out.row(&rows[i])
 		case <-c.ctx.Done():
+			<-failed // all have ended
 			return errInterrupted
 		}
+	}
+	if c.ctx.Err() != nil {
+		return errInterrupted
 	}
 	return out.finish()
 }

@@ -74,6 +74,9 @@ func (c *checker) runLitmus() error {
 			return usagef("--litmus", f, "there is no test in it: begin one with `test: NAME`")
 		}
 		for _, t := range list {
+			if _, err := t.Program(); err != nil {
+				return &usageError{Flag: "--litmus", Err: err}
+			}
 			tests = append(tests, one{f, t})
 		}
 	}
@@ -88,12 +91,12 @@ func (c *checker) runLitmus() error {
 		fmt.Fprintf(c.stdout, "%-64s %-11s %11s %8s  %s\n", "test", "strategy", "executions", "covered", "verdict")
 	}
 	for i, t := range tests {
-		if c.ctx.Err() != nil {
+		v, r, err := t.test.Run(c.ctx, o)
+		switch {
+		case c.ctx.Err() != nil:
 			return errInterrupted
-		}
-		v, r, err := t.test.Run(o)
-		if err != nil {
-			return err
+		case err != nil:
+			return &usageError{Flag: "--litmus", Err: fmt.Errorf("%s:%d: %w", t.file, t.test.Line, err)}
 		}
 		row := litmusRow{File: t.file, Name: t.test.Name, Verdict: v.String(), Strategy: strategyName(o.Strategy), Executions: r.Executions,
 			Exhaustive: r.Exhaustive, Why: r.Why, Outcomes: r.Outcomes, OK: v.OK()}
@@ -139,7 +142,7 @@ func (c *checker) litmusVerdict(rep *litmusReport) error {
 		case cut > 0:
 			fmt.Fprintf(c.stdout, "PASS: %d tests agree; %d of them not exhaustively\n", len(rep.Tests), cut)
 		default:
-			fmt.Fprintf(c.stdout, "PASS: %d tests agree, every execution covered\n", len(rep.Tests))
+			fmt.Fprintf(c.stdout, "PASS: %d tests agree, every class of equivalent executions covered\n", len(rep.Tests))
 		}
 	}
 	if !rep.OK {

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -91,11 +94,45 @@ allowed: r0 = 1 & r1 = 1
 	require.NoError(t, os.WriteFile(file, []byte(mp), 0o600))
 	code, stdout, stderr := demo(t, "check", "--litmus", dir)
 	require.Equal(t, exitGood, code, stderr)
-	require.Contains(t, stdout, "PASS: 1 tests agree, every execution covered")
+	require.Contains(t, stdout, "PASS: 1 tests agree, every class of equivalent executions covered")
 	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(mp, "allowed: r0 = 1 & r1 = 1", "forbidden: r0 = 1 & r1 = 1", 1)), 0o600))
 	code, stdout, _ = demo(t, "check", "--litmus", file)
 	require.Equal(t, exitFault, code)
 	require.Contains(t, stdout, "FAIL: 1 of 1 tests disagree: MP")
+}
+
+// Who interrupts a search gets 130 at once and no verdict.
+func TestCheckInterrupted(t *testing.T) {
+	dir := t.TempDir()
+	test := "test: long\nwhy: so many executions\na = 0; b = 0\nd0.b0.t0 | d0.b1.t0 | d0.b2.t0 | d0.b3.t0\n"
+	for range 6 {
+		test += strings.Repeat("ld.relaxed.sys.u32 r0, [a] | ", 3) + "st.relaxed.sys.u32 [a], 1\n" + strings.Repeat("st.relaxed.sys.u32 [b], 1 | ", 3) + "ld.relaxed.sys.u32 r0, [b]\n"
+	}
+	file := filepath.Join(dir, "long.litmus")
+	require.NoError(t, os.WriteFile(file, []byte(test+"permitted: 0:r0 = 1\n"), 0o600))
+	for _, args := range [][]string{
+		{"--litmus", file, "--executions", "1000000000"},
+		{"--ptx", checkExamples + "push_packets.ptx", "--spec", checkExamples + "push_packets.spec", "--executions", "1000000000"},
+		{"--gate", "--executions", "1000000"},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		start := time.Now()
+		var stdout, stderr bytes.Buffer
+		code := execute(ctx, append([]string{"check"}, args...), &stdout, &stderr)
+		cancel()
+		require.Equal(t, exitInterrupted, code, stderr.String())
+		require.NotContains(t, stdout.String(), "PASS")
+		require.Less(t, time.Since(start), 10*time.Second, args)
+	}
+}
+
+// A column that never ends is found, and ends.
+func TestCheckEndless(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "hang.litmus")
+	require.NoError(t, os.WriteFile(file, []byte("test: a\nwhy: b\nx = 0\nd0.b0.t0\nA: bra A\nallowed: [x] = 0\n"), 0o600))
+	code, stdout, _ := demo(t, "check", "--litmus", file)
+	require.Equal(t, exitFault, code)
+	require.Contains(t, stdout, "a kernel that never ends")
 }
 
 func TestCheckUsage(t *testing.T) {
@@ -103,6 +140,17 @@ func TestCheckUsage(t *testing.T) {
 	notPTX := filepath.Join(dir, "not.ptx")
 	require.NoError(t, os.WriteFile(notPTX, []byte("hello"), 0o600))
 	ptxFile, spec := checkExamples+"correct.ptx", checkExamples+"correct.spec"
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	nowhere := file("nowhere.spec", "world 2\nbuffer a size 4\narg 0 ptr a\nlaunch mini where 0\n")
+	wide := file("wide.spec", "buffer a size 128\narg at 0 ptr a\nlaunch mini grid 65535 x 2\n")
+	two := file("two.spec", "launch mini\nlaunch maxi\n")
+	noPTX := file("no.litmus", "test: a\nwhy: b\nx = 0\nd0.b0.t0 | d0.b1.t0\n\nexit     | atom.relaxed.gpu.and.u32 r0, [x], 1\nallowed: [x] = 0\n")
+	empty := filepath.Join(dir, "empty")
+	require.NoError(t, os.Mkdir(empty, 0o700))
 	for _, c := range []struct{ args, want string }{
 		{"--ptx x.ptx", "a spec must say how it is launched"},
 		{"--ptx /nonex.ptx --spec " + spec, "no such file"},
@@ -111,15 +159,21 @@ func TestCheckUsage(t *testing.T) {
 		{"--ptx " + ptxFile + " --spec " + spec + " --set count", "use NAME=VALUE"},
 		{"--ptx " + ptxFile + " --spec " + spec + " --set count=1 --set count=2", "given twice"},
 		{"--ptx " + ptxFile + " --spec " + spec + " --set cout=2", `nothing is called "cout" that could be set`},
-		{"--ptx " + ptxFile + " --spec " + spec + " --entry none", "has no kernel none: it has mini"},
-		{"--ptx " + ptxFile + " --spec " + spec + " --replay zz", "want one that begins with"},
+		{"--ptx " + ptxFile + " --spec " + spec + " --entry none", `correct.ptx has no kernel of this name: use mini`},
+		{"--ptx " + ptxFile + " --spec " + spec + " --replay zz", "the token does not fit: those of this kernel, spec and params begin with "},
+		{"--ptx " + ptxFile + " --spec " + spec + " --replay r:0", "the token does not fit"},
+		{"--ptx " + ptxFile + " --spec " + spec + " --entry mini --replay x", "the token does not fit"},
+		{"--ptx " + ptxFile + " --spec " + nowhere, "nowhere.spec:4:8: nothing is launched on any rank"},
+		{"--ptx " + ptxFile + " --spec " + wide, "wide.spec:3:8: a grid of 65535 x 2 x 1 blocks of 32 threads: use at most 65536 threads in all"},
+		{"--ptx " + ptxFile + " --spec " + two + " --entry mini", "two.spec: it launches mini and maxi, and mini can stand for one only"},
 		{"--ptx " + ptxFile + " --spec " + spec + " --executions 0", "use 1 or more"},
 		{"--only nonesuch", "no case has this in its name"},
 		{"--gate --faults", "run one after the other"},
 		{"--gate --exhaustive", "does not go with --gate"},
 		{"--replay r:0", "replays one case"},
+		{"--litmus " + noPTX, noPTX + ":6:12: `atom.relaxed.gpu.and.u32`: "},
 		{"--litmus /nonex", "no such file"},
-		{"--litmus " + dir, "holds no .litmus file"},
+		{"--litmus " + empty, "holds no .litmus file"},
 		{"--spec x", "goes with --ptx"},
 		{"--machine pcie", "on no machine"},
 		{"--faults --only x", "chooses among the shipped cases"},

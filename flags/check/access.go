@@ -1,6 +1,8 @@
 package check
 
 import (
+	"slices"
+
 	"github.com/fenceline/fenceline/internal/ptx"
 )
 
@@ -10,8 +12,11 @@ type pick [4]int32
 const mostPicks = 256 // of one load; more are left out, and the search is not exhaustive
 
 // picks are the ways in which a load of these locations may turn out, those with the newest values first. forced, if not
-// nil, is one of the writes.
+// nil, is one of the writes; there are none if no location has it.
 func (x *exec) picks(t *thread, locs []*location, a *actor, issued clocks, passed []actor, forced *write, open bool) []pick {
+	if forced != nil && !slices.ContainsFunc(locs, func(l *location) bool { return slices.Contains(l.order, forced) }) {
+		return nil
+	}
 	list := append(x.picked[:0], pick{})
 	for k, l := range locs {
 		floor := l.floor(issued)
@@ -62,11 +67,7 @@ func (x *exec) leaving(t *thread, locs []*location, list []pick) []pick {
 // leaves is whether t, given these values by the load that it is at, comes to anything but the same load again. Other loads
 // on the way, of a loop that polls several words, are given the newest values there are.
 func (x *exec) leaves(t *thread, v *[4]uint64) bool {
-	if x.guess == nil {
-		x.guess = new(ptx.Thread)
-	}
-	g := x.guess
-	g.Copy(t.m)
+	g := x.lookahead(t)
 	at, addr := t.event.Inst, t.event.Addr
 	if t.event.Kind == ptx.Atomic {
 		if _, writes := g.Apply(v[0]); writes {
@@ -84,7 +85,7 @@ func (x *exec) leaves(t *thread, v *[4]uint64) bool {
 		case ev.Kind == ptx.Sleep:
 			continue
 		case ev.Inst == at && ev.Addr == addr:
-			return false
+			return !x.patient(t, g, ev, v)
 		case ev.Kind != ptx.Load || !ev.Inst.Loop:
 			return true
 		}
@@ -98,7 +99,103 @@ func (x *exec) leaves(t *thread, v *[4]uint64) bool {
 	return true
 }
 
-const mostAhead = 64 // events that are looked ahead, to see whether a loop is left
+const (
+	mostAhead  = 64      // events that are looked ahead, to see whether a loop is left
+	mostRounds = 1 << 14 // and to see whether it ends by itself
+)
+
+// patient is whether the loop that g, a copy of t, has gone round, with these values by the load that it is at again, goes round
+// for as long as nothing changes. One that counts and ends soon is no await: it may end so although what it looks for comes. One that
+// polls for longer, or by the clock, is taken to be patient enough for what comes.
+func (x *exec) patient(t *thread, g *ptx.Thread, ev *ptx.Event, v *[4]uint64) bool {
+	known, ok := x.patience[ev.Inst]
+	if x.p.GiveUp {
+		return true // until nothing else can go on: then it is hurried
+	}
+	if !ok {
+		at := ev.Inst
+		known = !x.ends(t, g, ev, v)
+		x.patience[at] = known
+	}
+	return known
+}
+
+// ends is whether g, a copy of t, comes out of its loop when its loads have the newest values each time, and that of ev, which it
+// is at, these.
+func (x *exec) ends(t *thread, g *ptx.Thread, ev *ptx.Event, v *[4]uint64) bool {
+	at, addr := ev.Inst, ev.Addr
+	for range mostRounds {
+		switch {
+		case ev.Kind == ptx.Sleep || ev.Kind == ptx.Fence:
+		case ev.Kind == ptx.Barrier || ev.Kind == ptx.Collective:
+			return false // who knows
+		case ev.Kind == ptx.Atomic && ev.Inst == at && ev.Addr == addr:
+			if _, writes := g.Apply(v[0]); writes {
+				return true
+			}
+			if !ev.Inst.Red {
+				g.Load(v)
+			}
+		case ev.Kind != ptx.Load || !ev.Inst.Loop:
+			return true
+		case ev.Inst == at && ev.Addr == addr:
+			g.Load(v)
+		default:
+			values, ok := x.newest(t, ev)
+			if !ok {
+				return true
+			}
+			g.Load(&values)
+		}
+		var err error
+		if ev, err = g.Next(); err != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// soon looks whether t needs what it loads ahead of its next write. If not, the model would let it load after that write; the
+// search lets single loads outside of loops do that, and no others.
+func (x *exec) soon(t *thread) {
+	in := t.event.Inst
+	if x.needed[in] {
+		return
+	}
+	g := x.lookahead(t)
+	g.Defer([4]uint64{unknown, unknown, unknown, unknown})
+	for range mostAhead {
+		ev, err := g.Next()
+		switch {
+		case err != nil || ev.Kind == ptx.Use && ev.Token != unknown:
+			return
+		case ev.Kind == ptx.Use || ev.Kind == ptx.Exit:
+			x.needed[in] = true
+			return
+		case ev.Kind == ptx.Load:
+			values, ok := x.newest(t, ev)
+			if !ok {
+				return
+			}
+			g.Load(&values)
+		case ev.Kind != ptx.Fence && ev.Kind != ptx.Sleep:
+			x.needed[in] = true
+			x.cut("atomics, vector loads and loads in a loop are not put off until after a write")
+			return
+		}
+	}
+}
+
+const unknown = 1 << 63 // token of what a thread that looks ahead does not know
+
+// lookahead is a copy of t to run ahead with.
+func (x *exec) lookahead(t *thread) *ptx.Thread {
+	if x.guess == nil {
+		x.guess = new(ptx.Thread)
+	}
+	x.guess.Copy(t.m)
+	return x.guess
+}
 
 // newest are the values that the load ev of t's would have if it saw all that was written.
 func (x *exec) newest(t *thread, ev *ptx.Event) (v [4]uint64, ok bool) {
@@ -108,9 +205,6 @@ func (x *exec) newest(t *thread, ev *ptx.Event) (v [4]uint64, ok bool) {
 		return v, false
 	}
 	off := int(ev.Addr - b.base)
-	if ev.Space == ptx.SpaceShared {
-		off = int(ev.Addr)
-	}
 	for k := range in.Elements {
 		for i := range in.Size {
 			v[k] |= uint64(x.finalByte(b, off+k*in.Size+i)) << (8 * i)
@@ -128,10 +222,8 @@ func (x *exec) load(t *thread) bool {
 		if l == nil {
 			return false
 		}
-		for len(t.pending) > 0 && t.pendingAt(l) >= 0 {
-			if !x.use(t, t.pending[t.pendingAt(l)].token) {
-				return false
-			}
+		if !x.closePending(t, l) {
+			return false
 		}
 		locs = append(locs, l)
 	}
@@ -139,18 +231,28 @@ func (x *exec) load(t *thread) bool {
 	a := t.actor(in)
 	acquire := in.Sem.Acquires()
 	list := x.picks(t, locs, &a, t.clocks, nil, t.forced, false)
+	if len(list) == 0 {
+		x.prune() // the write that it waited for cannot be what it reads
+		return false
+	}
 	if in.Loop && t.hurried {
 		return x.glance(t, locs, &a, list[0], acquire)
 	}
 	if in.Loop {
-		if list = x.leaving(t, locs, list); len(list) == 0 || x.spinning(t, in) {
+		list = x.leaving(t, locs, list)
+		if len(list) == 0 && t.forced != nil {
+			x.again(t, &a)
+			return x.load(t)
+		}
+		if len(list) == 0 || x.spinning(t, in) {
 			return x.await(t, locs)
 		}
 	}
-	if len(list) == 0 {
-		return x.await(t, locs)
+	mayDefer := !acquire && in.Elements == 1 && !in.Loop
+	if !mayDefer && !acquire {
+		x.soon(t)
 	}
-	i, want, later := x.choose.read(x, t, len(list), !acquire && in.Elements == 1 && !in.Loop)
+	i, want, later := x.choose.read(x, t, len(list), mayDefer)
 	x.targets = x.targets || want != noTarget
 	switch {
 	case later:
@@ -176,7 +278,11 @@ func (x *exec) load(t *thread) bool {
 		if a.strong {
 			x.observe(t, l, w, &a, acquire)
 		}
-		x.note(t, l, w, false)
+		x.note(t, in, l, w, false)
+	}
+	if in.NonCoherent {
+		b := x.buffer(t, t.event.Space, t.event.Addr, in.Size*in.Elements)
+		x.readsConstant(t, b, int(t.event.Addr-b.base), in.Size*in.Elements)
 	}
 	x.ops += uint64(in.Elements)
 	t.m.Load(&v)
@@ -221,16 +327,25 @@ func (x *exec) spinning(t *thread, in *ptx.Inst) bool {
 	if s.count <= 64 {
 		return false
 	}
+	g := x.lookahead(t)
+	if v, ok := x.newest(t, &t.event); !ok || t.event.Kind == ptx.Load && x.ends(t, g, &t.event, &v) {
+		delete(t.spins, in)
+		return false
+	}
 	x.spinners = append(x.spinners, t.index)
 	return true
 }
 
+// again is one round of a loop that t polls in, in which it saw the write that it waited for and does not leave. What is written
+// later is another way to decide the same.
+func (x *exec) again(t *thread, a *actor) {
+	t.forced.readers = append(t.forced.readers, reader{*a, x.slab.copy(t.clocks), t.choice})
+	t.forced = nil
+	t.tick()
+}
+
 // await has t wait for another value in one of the locations.
 func (x *exec) await(t *thread, locs []*location) bool {
-	if t.forced != nil && !x.others {
-		x.prune()
-		return false
-	}
 	t.state = waitsValue
 	if x.others {
 		x.spinners = append(x.spinners, t.index) // until anything is written
@@ -248,6 +363,18 @@ func (t *thread) pendingAt(l *location) int {
 		}
 	}
 	return -1
+}
+
+// closePending decides what loads of l that are still open have read, as another access of t to it is at hand. The model would
+// let them stay open; the search does not look at that.
+func (x *exec) closePending(t *thread, l *location) bool {
+	for t.pendingAt(l) >= 0 {
+		x.cut("a load is not put off beyond the next access of its thread to the same location")
+		if !x.use(t, t.pending[t.pendingAt(l)].token) {
+			return false
+		}
+	}
+	return true
 }
 
 // use decides the value of a load that was put off. False: t has to wait for it.
@@ -279,7 +406,7 @@ func (x *exec) resolve(t *thread, i int, w *write) {
 	t.pending = append(t.pending[:i], t.pending[i+1:]...)
 	w.readers = append(w.readers, reader{p.actor, p.issued, p.choice})
 	x.observe(t, p.loc, w, &p.actor, false)
-	x.note(t, p.loc, w, false)
+	x.note(t, p.actor.inst, p.loc, w, false)
 	t.m.Fill(p.token, w.value)
 }
 
@@ -289,20 +416,28 @@ func (x *exec) arrived(is target) {
 		return
 	}
 	for _, t := range x.threads {
-		if t.state == waitsWrite && t.waiting.same(is) {
-			t.state = ready
-			if is.nth > 0 {
-				t.forced = x.latest
+		if t.state == waitsWrite {
+			same, elsewhere := t.waiting.same(is)
+			if elsewhere {
+				x.prune()
+				return
+			}
+			if same {
+				t.state = ready
+				if is.nth > 0 {
+					t.forced = x.latest
+				}
 			}
 		}
 		for i := 0; i < len(t.pending); i++ {
 			p := &t.pending[i]
-			if !p.want.same(is) {
-				continue
-			}
-			if x.latest == nil {
+			same, elsewhere := p.want.same(is)
+			if elsewhere || same && x.latest == nil {
 				x.prune()
 				return
+			}
+			if !same {
+				continue
 			}
 			list := x.picks(t, []*location{p.loc}, &p.actor, p.issued, p.passed, x.latest, true)
 			if len(list) == 0 {
@@ -325,15 +460,16 @@ func (x *exec) store(t *thread) bool {
 		if l == nil {
 			return false
 		}
-		for t.pendingAt(l) >= 0 {
-			if !x.use(t, t.pending[t.pendingAt(l)].token) {
-				return false
-			}
+		if !x.closePending(t, l) {
+			return false
 		}
 		locs = append(locs, l)
 	}
 	x.locs = locs
 	a := t.actor(in)
+	if in.Elements > 1 && in.Sem.Releases() {
+		x.cut("the elements of a vector release are written in one order or the other, the same for all who read them")
+	}
 	down := in.Elements > 1 && in.Sem.Releases() && x.choose.place(x, 2) == 1 // elements have no order of their own
 	now := x.slab.copy(t.clocks)
 	for i := range locs {
@@ -398,7 +534,7 @@ func (x *exec) put(t *thread, l *location, at int, w *write, before clocks) {
 	l.insert(at, w)
 	x.writes++
 	x.latest = w
-	x.note(t, l, w, true)
+	x.note(t, w.inst, l, w, true)
 	for _, i := range l.waiters {
 		if x.threads[i].state == waitsValue {
 			x.threads[i].state = ready
@@ -412,7 +548,7 @@ func (x *exec) put(t *thread, l *location, at int, w *write, before clocks) {
 	}
 	x.spinners = x.spinners[:0]
 	x.choose.wrote(x, t, l, before, w.id)
-	x.arrived(target{thread: t.index, nth: t.writes})
+	x.arrived(target{thread: t.index, nth: t.writes, at: l.address})
 	if len(l.order) > x.maxWrites {
 		l.order = append(l.order[:0], l.order[len(l.order)-x.maxWrites:]...)
 		x.evicted++
@@ -426,10 +562,8 @@ func (x *exec) atomic(t *thread) bool {
 	if l == nil {
 		return false
 	}
-	for t.pendingAt(l) >= 0 {
-		if !x.use(t, t.pending[t.pendingAt(l)].token) {
-			return false
-		}
+	if !x.closePending(t, l) {
+		return false
 	}
 	a := t.actor(in)
 	locs := append(x.locs[:0], l)
@@ -445,13 +579,25 @@ func (x *exec) atomic(t *thread) bool {
 			keep = append(keep, p)
 		}
 	}
+	if len(keep) == 0 && t.forced != nil {
+		x.prune()
+		return false
+	}
 	if in.Loop {
-		if keep = x.leaving(t, locs, keep); len(keep) > 0 && x.spinning(t, in) {
+		keep = x.leaving(t, locs, keep)
+		if len(keep) == 0 && t.forced != nil {
+			x.again(t, &a)
+			return x.atomic(t)
+		}
+		if len(keep) > 0 && x.spinning(t, in) {
 			keep = nil
 		}
 	}
 	if len(keep) == 0 {
 		return x.await(t, locs)
+	}
+	if !in.Red && !in.Sem.Acquires() {
+		x.soon(t)
 	}
 	i, want, _ := x.choose.read(x, t, len(keep), false)
 	if want != noTarget {
@@ -466,7 +612,7 @@ func (x *exec) atomic(t *thread) bool {
 	if !in.Red { // red never forms an acquire pattern, and still hands on what it read
 		x.observe(t, l, source, &a, in.Sem.Acquires())
 	}
-	x.note(t, l, source, false)
+	x.note(t, in, l, source, false)
 	v, writes := t.m.Apply(source.value)
 	if in.Size < 8 {
 		v &= 1<<(8*in.Size) - 1
@@ -482,7 +628,7 @@ func (x *exec) atomic(t *thread) bool {
 		t.writes++ // it might have written
 		x.choose.wrote(x, t, l, before, a.id)
 		x.latest = nil
-		x.arrived(target{thread: t.index, nth: t.writes})
+		x.arrived(target{thread: t.index, nth: t.writes, at: l.address})
 	}
 	x.ops++
 	if !in.Red {

@@ -14,7 +14,7 @@ func BenchmarkRandom(b *testing.B) {
 	p := pull(b, text, 2, 2, 1000, true, true)
 	ops := uint64(0)
 	for b.Loop() {
-		r, err := Check(p, Options{Executions: 100})
+		r, err := Check(b.Context(), p, Options{Executions: 100})
 		require.NoError(b, err)
 		require.Empty(b, r.Findings)
 		ops += r.Operations

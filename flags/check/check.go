@@ -1,7 +1,9 @@
 package check
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -10,9 +12,10 @@ import (
 
 // Check runs executions of p and reports what is wrong in any. The error is for a program that makes no sense and for a
 // replay token that is none; what is wrong with the kernels is a finding. "No finding" means none in the executions that
-// were run; with Result.Exhaustive, in any there is.
-func Check(p *Program, o Options) (*Result, error) {
-	x, err := newExec(p, &o)
+// were run; with Result.Exhaustive, in any there is. When ctx ends, the search ends within some thousand operations, and
+// Check returns what it has found so far together with ctx's error.
+func Check(ctx context.Context, p *Program, o Options) (*Result, error) {
+	x, err := newExec(ctx, p, &o)
 	if err != nil {
 		return nil, fmt.Errorf("check %s: %w", p.Name, err)
 	}
@@ -54,7 +57,24 @@ func Check(p *Program, o Options) (*Result, error) {
 			s.fix(&s.r.Findings[i])
 		}
 	}
+	if ctx.Err() != nil {
+		s.incomplete("interrupted")
+		return s.r, fmt.Errorf("check %s: %w", p.Name, ctx.Err())
+	}
 	return s.r, nil
+}
+
+// Limits of what is done about a finding, in steps.
+const (
+	shortenSteps = 20_000_000
+	fixSteps     = 20_000_000 // of one variant
+	fixLeast     = 100        // executions within that, to say that a finding has gone away
+)
+
+// done is whether the search is to end for another reason than what it found.
+func (s *search) done() bool {
+	s.r.spent = s.o.budget > 0 && s.x.all >= s.o.budget
+	return s.r.spent || s.x.ctx.Err() != nil
 }
 
 // search is one call of Check.
@@ -95,8 +115,11 @@ func (s *search) one(token func() string) bool {
 			s.seen = map[string]bool{}
 		}
 		s.seen[key] = true
-		f.Token = token()
+		f.Token = s.keyed(token())
 		s.r.Findings = append(s.r.Findings, *f)
+		if f.Kind == Endless { // others would take as long
+			return false
+		}
 	}
 	return x.p.Racy || len(s.r.Findings) < s.o.Findings
 }
@@ -116,13 +139,20 @@ func (s *search) random(pct bool) {
 	r := newRandomly(pct)
 	s.x.choose = r
 	s.r.Why = "executions were chosen at random"
-	for i := uint64(0); i < s.o.Executions; i++ {
+	for i := uint64(0); i < s.o.Executions && !s.done(); i++ {
 		r.seed = mix(s.o.Seed + i*0x9e3779b97f4a7c15)
 		s.x.run()
 		if !s.one(func() string { return r.token() }) {
 			return
 		}
 	}
+}
+
+func (s *search) keyed(token string) string {
+	if s.x.p.Key == "" {
+		return token
+	}
+	return s.x.p.Key + "-" + token
 }
 
 func (r *randomly) token() string {
@@ -144,7 +174,7 @@ func (s *search) all() {
 	s.x.choose = d
 	s.r.Exhaustive = true
 	for tries := uint64(0); ; tries++ {
-		if tries >= 4*s.o.Executions || s.r.Executions >= s.o.Executions {
+		if tries >= 4*s.o.Executions || s.r.Executions >= s.o.Executions || s.done() {
 			s.incomplete(fmt.Sprintf("stopped after %d executions", s.r.Executions))
 			return
 		}
@@ -161,17 +191,36 @@ func (s *search) all() {
 
 func (s *search) replay(token string) error {
 	s.r.Why = "one execution was replayed"
+	misfit := func(format string, args ...any) error {
+		return fmt.Errorf("the token does not fit: %s: give the token of a finding in what is checked here, unchanged", fmt.Sprintf(format, args...))
+	}
+	if key := s.x.p.Key; key != "" {
+		own, rest, ok := strings.Cut(token, "-")
+		if !ok || own != key {
+			return misfit("those of this kernel, spec and params begin with %s-", key)
+		}
+		token = rest
+	}
 	kind, rest, _ := strings.Cut(token, ":")
 	switch kind {
 	case "x":
 		path, err := parsePath(token)
 		if err != nil {
-			return err
+			return misfit("%v", err)
 		}
 		d := &systematically{script: path}
 		s.x.choose = d
 		s.x.run()
 		s.one(d.token)
+		switch {
+		case s.x.ctx.Err() != nil:
+		case d.misfit > 0:
+			return misfit("its part %d is no choice that there is", d.misfit)
+		case d.at < len(path):
+			return misfit("it has %d parts, and the execution that it leads to %d choices", len(path), d.at)
+		case s.x.pruned:
+			return misfit("it leads to no execution")
+		}
 		return nil
 	case "r", "p":
 		r := newRandomly(kind == "p")
@@ -183,35 +232,38 @@ func (s *search) replay(token string) error {
 			r.fixed = true
 		}
 		if err != nil || err2 != nil || two != (kind == "p") || r.fixed && r.length == 0 {
-			return fmt.Errorf("replay token %q: want r:SEED or p:SEED:LENGTH, in hexadecimal", token)
+			return misfit("%q is neither r:SEED nor p:SEED:LENGTH, in hexadecimal", token)
 		}
 		s.x.choose = r
 		s.x.run()
 		s.one(r.token)
+		if s.x.pruned && s.x.ctx.Err() == nil {
+			return misfit("it leads to no execution")
+		}
 		return nil
 	}
-	return fmt.Errorf("replay token %q: want one that begins with x, r or p", token)
+	return misfit("%q begins with none of x, r and p", token)
 }
 
 // shorten looks for executions that show the same findings after fewer operations.
 func (s *search) shorten() {
 	const tries = 100
-	kept, ops, evicted := s.r.Findings, s.x.ops, s.x.evicted
-	if len(kept) == 0 {
+	kept, ops, evicted, all := s.r.Findings, s.x.ops, s.x.evicted, s.x.all
+	if !slices.ContainsFunc(kept, func(f Finding) bool { return f.Kind != Endless }) {
 		return
 	}
 	r, ok := s.x.choose.(*randomly)
 	if !ok {
 		return
 	}
-	for i := uint64(1); i <= tries; i++ {
+	for i := uint64(1); i <= tries && !s.done() && s.x.all-all < shortenSteps; i++ {
 		r.seed = mix(s.o.Seed - i*0x9e3779b97f4a7c15)
 		s.x.run()
 		for k := range s.x.found {
 			f := &s.x.found[k]
 			for j := range kept {
-				if kept[j].key() == f.key() && len(f.History) < len(kept[j].History) {
-					f.Token = r.token()
+				if f.Kind != Endless && kept[j].key() == f.key() && len(f.History) < len(kept[j].History) {
+					f.Token = s.keyed(r.token())
 					kept[j] = *f
 				}
 			}
@@ -222,12 +274,19 @@ func (s *search) shorten() {
 
 // fix looks for one instruction that, made stronger, makes the finding go away.
 func (s *search) fix(f *Finding) {
+	if f.Kind == Endless { // no order of accesses ends a kernel, and each try would be as long
+		return
+	}
 	for _, v := range s.x.p.Stronger(f) {
 		o := s.o
 		o.NoFix, o.Replay, o.Progress, o.Findings = true, "", nil, 1
 		o.Executions = min(s.o.Executions, 2000)
-		r, err := Check(v.Program, o)
-		if err == nil && len(r.Findings) == 0 && r.Executions > 0 {
+		o.budget = fixSteps
+		r, err := Check(s.x.ctx, v.Program, o)
+		if s.x.ctx.Err() != nil {
+			return
+		}
+		if err == nil && len(r.Findings) == 0 && r.Executions > 0 && (!r.spent || r.Executions >= fixLeast) {
 			f.Fix = v.What
 			return
 		}

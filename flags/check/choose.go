@@ -14,6 +14,8 @@ type chooser interface {
 	read(x *exec, t *thread, n int, mayDefer bool) (i int, want target, later bool)
 	// place chooses among n places in coherence order, the last first.
 	place(x *exec, n int) int
+	// block chooses which of n blocks that wait for room starts.
+	block(n int) int
 	// fence is what t's fence.sc has to wait for; noTarget: nothing.
 	fence(x *exec, t *thread, a *actor) target
 	// passes is told that an open load, which waits for a write, has come to a fence.
@@ -152,6 +154,8 @@ func (r *randomly) place(_ *exec, n int) int {
 	}
 	return r.rng.IntN(n)
 }
+
+func (r *randomly) block(n int) int { return r.rng.IntN(n) }
 
 func (r *randomly) passes(*pending)                                {}
 func (r *randomly) fence(*exec, *thread, *actor) target            { return noTarget }

@@ -15,6 +15,7 @@ type systematically struct {
 	path   []decision
 	at     int
 	script []decision // to replay
+	misfit int        // the first part of the script that is no choice there was, from 1; 0: none
 }
 
 type decision struct {
@@ -52,6 +53,9 @@ func (s *systematically) decide(n int) (*decision, int32) {
 			if w := d.wait(); w != noTarget {
 				d = decision{n: n, waits: []target{w}, next: n}
 			} else {
+				if d.next >= n {
+					s.wrong(s.at)
+				}
 				d.n = n
 				d.next = min(d.next, n-1)
 			}
@@ -60,6 +64,13 @@ func (s *systematically) decide(n int) (*decision, int32) {
 	}
 	s.at++
 	return &s.path[s.at-1], int32(s.at - 1)
+}
+
+// wrong notes that a part of the script does not fit.
+func (s *systematically) wrong(at int) {
+	if s.misfit == 0 {
+		s.misfit = at + 1
+	}
 }
 
 func (s *systematically) thread(x *exec) *thread {
@@ -80,6 +91,10 @@ func (s *systematically) read(_ *exec, t *thread, n int, mayDefer bool) (int, ta
 		t.choice = at
 	}
 	if w := d.wait(); w != noTarget {
+		if w.nth < 0 {
+			s.wrong(int(at))
+			return 0, noTarget, false
+		}
 		return 0, w, mayDefer
 	}
 	return d.next, noTarget, false
@@ -89,9 +104,15 @@ func (s *systematically) place(_ *exec, n int) int {
 	if n == 1 {
 		return 0
 	}
-	d, _ := s.decide(n)
+	d, at := s.decide(n)
+	if d.next >= n {
+		s.wrong(int(at))
+		return 0
+	}
 	return d.next
 }
+
+func (s *systematically) block(int) int { return 0 }
 
 func (s *systematically) fence(x *exec, t *thread, a *actor) target {
 	for i := range x.scs {
@@ -101,14 +122,19 @@ func (s *systematically) fence(x *exec, t *thread, a *actor) target {
 	}
 	d, at := s.decide(1)
 	t.choice = at
-	return d.wait()
+	w := d.wait()
+	if w.nth > 0 {
+		s.wrong(int(at))
+		return noTarget
+	}
+	return w
 }
 
 func (s *systematically) wrote(_ *exec, t *thread, l *location, before clocks, id int32) {
 	for _, v := range l.order {
 		for i := range v.readers {
 			if r := &v.readers[i]; r.choice >= 0 && r.id != id && !before.has(r.id, r.n) {
-				s.path[r.choice].later(target{thread: t.index, nth: t.writes})
+				s.path[r.choice].later(target{thread: t.index, nth: t.writes, at: l.address})
 			}
 		}
 	}
@@ -162,15 +188,15 @@ func parsePath(token string) ([]decision, error) {
 		if a, b, ok := strings.Cut(p, "."); ok {
 			t, err1 := strconv.ParseInt(a, 10, 32)
 			n, err2 := strconv.ParseInt(b, 10, 32)
-			if err1 != nil || err2 != nil {
-				return nil, fmt.Errorf("replay token: part %d is %q", i+1, p)
+			if err1 != nil || err2 != nil || t < 0 || n == 0 || pass && n < 0 {
+				return nil, fmt.Errorf("part %d is %q", i+1, p)
 			}
-			path[i] = decision{n: 1, waits: []target{{int32(t), int32(n), pass}}, next: 1}
+			path[i] = decision{n: 1, waits: []target{{thread: int32(t), nth: int32(n), pass: pass}}, next: 1}
 			continue
 		}
 		n, err := strconv.ParseUint(p, 10, 16)
-		if err != nil {
-			return nil, fmt.Errorf("replay token: part %d is %q", i+1, p)
+		if err != nil || pass {
+			return nil, fmt.Errorf("part %d is %q", i+1, p)
 		}
 		path[i] = decision{n: int(n) + 1, next: int(n)}
 	}

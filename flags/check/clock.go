@@ -8,12 +8,32 @@ type clocks []uint32
 // has is whether event n of thread id comes before. The host's initial values, thread -1, come before everything.
 func (c clocks) has(id int32, n uint32) bool { return id < 0 || c[id] >= n }
 
+// all is whether c has all that o has.
+func (c clocks) all(o clocks) bool {
+	for i, n := range o {
+		if n > c[i] {
+			return false
+		}
+	}
+	return true
+}
+
 func (c clocks) join(o clocks) {
 	for i, n := range o {
 		if n > c[i] {
 			c[i] = n
 		}
 	}
+}
+
+// after is whether all of o comes before.
+func (c clocks) after(o clocks) bool {
+	for i, n := range o {
+		if c[i] < n {
+			return false
+		}
+	}
+	return true
 }
 
 // slab hands out vector clocks that live as long as one execution.

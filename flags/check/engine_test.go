@@ -12,7 +12,7 @@ import (
 
 // columns builds a program of one thread per column, each on a device of its own, that are given the addresses of the
 // words x, y and z.
-func columns(t *testing.T, racy bool, cols ...string) *Program {
+func columns(t testing.TB, racy bool, cols ...string) *Program {
 	t.Helper()
 	p := &Program{Name: t.Name(), Devices: len(cols), Racy: racy}
 	for _, n := range []string{"x", "y", "z"} {
@@ -66,13 +66,13 @@ const (
 func outcomes(t *testing.T, p *Program) (all, random map[string]uint64) {
 	t.Helper()
 	start := time.Now()
-	r, err := Check(p, Options{Strategy: Exhaustive})
+	r, err := Check(t.Context(), p, Options{Strategy: Exhaustive})
 	require.NoError(t, err)
 	t.Logf("%s: exhaustive %v %v, %d executions, %v", p.Name, r.Exhaustive, r.Outcomes, r.Executions, time.Since(start))
 	for i := range r.Findings {
 		t.Log(r.Findings[i].String())
 	}
-	q, err := Check(p, Options{Executions: 20000})
+	q, err := Check(t.Context(), p, Options{Executions: 20000})
 	require.NoError(t, err)
 	t.Logf("random: %v", q.Outcomes)
 	return r.Outcomes, q.Outcomes

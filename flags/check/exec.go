@@ -1,6 +1,7 @@
 package check
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -35,7 +36,11 @@ func (c *compiled) perBlock(i int) int {
 
 func (c *compiled) threads(i int) int { return c.blocks(i) * c.perBlock(i) }
 
-const mostThreads = 1 << 16
+// Limits of a program: threads of one launch, and numbers in the clocks of all threads, of which each has one for every other.
+const (
+	mostThreads = 1 << 16
+	mostClocks  = 1 << 29
+)
 
 // compile checks p and lays it out.
 func compile(p *Program) (*compiled, error) {
@@ -121,6 +126,9 @@ func compile(p *Program) (*compiled, error) {
 		}
 		c.nThreads += c.threads(i)
 		c.nBlocks += c.blocks(i)
+		if n := c.nThreads * c.width; n > mostClocks {
+			return nil, fmt.Errorf("%d threads, %d of them at once, need %d GB of memory to tell what comes before what: launch fewer", c.nThreads, c.width-1, n>>28)
+		}
 	}
 	return c, nil
 }
@@ -159,29 +167,38 @@ type exec struct {
 	locs   []*location
 	spots  []int32
 
-	fast    bool // clocks leap
-	clock   uint64
-	covered map[*ptx.Inst]bool // nil: not asked for
-	targets bool               // somebody waits for a certain write
-	over    bool
-	pruned  bool
-	raced   bool
-	why     string // not exhaustive
-	found   []Finding
-	log     []logged
-	steps   uint64
-	writes  uint64
-	ops     uint64
-	evicted uint64
+	fast     bool // clocks leap
+	clock    uint64
+	covered  map[*ptx.Inst]bool // nil: not asked for
+	targets  bool               // somebody waits for a certain write
+	over     bool
+	pruned   bool
+	ctx      context.Context
+	looked   uint64 // steps and instructions since ctx was looked at
+	all      uint64 // steps of all executions
+	raced    bool
+	why      string             // not exhaustive
+	patience map[*ptx.Inst]bool // of loads in loops: whether they poll until something changes
+	needed   map[*ptx.Inst]bool // of loads: what they read is needed ahead of the next write
+	found    []Finding
+	log      []logged
+	steps    uint64
+	writes   uint64
+	ops      uint64
+	evicted  uint64
 }
 
 // newExec readies p.
-func newExec(p *Program, o *Options) (*exec, error) {
+func newExec(ctx context.Context, p *Program, o *Options) (*exec, error) {
 	c, err := compile(p)
 	if err != nil {
 		return nil, err
 	}
-	x := &exec{p: p, c: c, limit: o.Steps, maxWrites: o.MaxWrites, slab: slab{width: c.width}, zero: make(clocks, c.width)}
+	x := &exec{ctx: ctx, p: p, c: c, limit: o.Steps, maxWrites: o.MaxWrites, slab: slab{width: c.width}, zero: make(clocks, c.width),
+		patience: map[*ptx.Inst]bool{}, needed: map[*ptx.Inst]bool{}}
+	if p.GiveUp {
+		x.cut("polls give up when nothing else can go on, and only then")
+	}
 	if x.limit == 0 {
 		x.limit = 10_000_000
 	}
@@ -258,7 +275,7 @@ func (x *exec) reset() {
 	for i := range x.shared {
 		b := &x.shared[i]
 		for k := range b.cells {
-			b.cells[k] = cell{mark: mark{writer: unwritten}}
+			b.cells[k] = cell{value: litter(i, k), mark: mark{writer: unwritten}}
 		}
 	}
 	x.slab.reset()
@@ -297,7 +314,8 @@ func (x *exec) newWrite() *write {
 func (x *exec) run() {
 	x.reset()
 	x.choose.begin(x)
-	for !x.over {
+	defer func() { x.all += x.steps }()
+	for !x.over && !x.halted(1) {
 		if !x.started {
 			x.started = true
 			x.startTasks()
@@ -319,6 +337,32 @@ func (x *exec) run() {
 	}
 }
 
+// A thread that performs so many instructions by itself between two events does not end.
+const mostAlone = 10_000_000
+
+// next runs t to its next event.
+func (x *exec) next(t *thread) (*ptx.Event, error) {
+	before := t.m.Steps()
+	t.m.Allow(mostAlone)
+	ev, err := t.m.Next()
+	x.looked += t.m.Steps() - before
+	return ev, err
+}
+
+// halted counts n steps, and looks from time to time whether ctx has ended. The execution then is over, and counts for nothing.
+func (x *exec) halted(n uint64) bool {
+	if x.looked += n; x.looked < 1<<14 {
+		return false
+	}
+	x.looked = 0
+	if x.ctx.Err() == nil {
+		return false
+	}
+	x.prune()
+	x.found = nil
+	return true
+}
+
 func (x *exec) allEnded() bool {
 	for i := range x.tasks {
 		if !x.tasks[i].ended {
@@ -338,7 +382,6 @@ func (x *exec) hurry() bool {
 	}
 	if any {
 		x.fast = true
-		x.cut("polls gave up when nothing else could go on, and only then")
 	}
 	return any
 }

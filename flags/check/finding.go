@@ -18,12 +18,12 @@ type logged struct {
 
 const mostLogged = 4096
 
-func (x *exec) note(t *thread, l *location, w *write, writes bool) {
+func (x *exec) note(t *thread, in *ptx.Inst, l *location, w *write, writes bool) {
 	if len(x.log) == mostLogged {
 		copy(x.log, x.log[mostLogged/2:])
 		x.log = x.log[:mostLogged/2]
 	}
-	x.log = append(x.log, logged{t.now(t.event.Inst), t.cta, l, w.value, writes})
+	x.log = append(x.log, logged{t.now(in), t.cta, l, w.value, writes})
 }
 
 // access describes what an event was.
@@ -201,13 +201,16 @@ func (x *exec) fault(t *thread, err error) {
 	f := Finding{Kind: Faulted, Message: err.Error(), B: &Access{Device: int(t.device)}}
 	var p *ptx.Fault
 	if errors.As(err, &p) {
-		f.B = &Access{Device: int(t.device), Block: p.Block, Thread: p.Thread, File: p.File, Line: p.Line, Text: p.Text}
+		f.B = &Access{Task: x.p.Tasks[t.task].Name, Device: int(t.device), Block: p.Block, Thread: p.Thread, File: p.File, Line: p.Line, Text: p.Text}
+		if p.Kind == ptx.Deadlock {
+			f.Kind, f.Message = Endless, fmt.Sprintf("a kernel that never ends: %d instructions with no access to shared or global memory among them", uint64(mostAlone))
+		}
 	}
 	x.report(t, f)
 }
 
 func (x *exec) endless(t *thread) {
-	x.report(t, Finding{Kind: Endless, Message: fmt.Sprintf("%d steps were not enough: the kernel does not end, or the limit is too low", x.limit)})
+	x.report(t, Finding{Kind: Endless, Message: fmt.Sprintf("a kernel that never ends, or one that needs more than %d steps", x.limit)})
 }
 
 func (x *exec) constantWritten(w event, r constantRead) {

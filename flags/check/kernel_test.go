@@ -76,13 +76,13 @@ func TestPull(t *testing.T) {
 			staged   bool
 		}{{2, 1, true}, {2, 2, true}, {2, 3, true}, {2, 2, false}, {3, 1, true}, {3, 2, true}} {
 			p := pull(t, text, c.n, c.calls, 37, c.staged, sm == "sm_90")
-			r, err := Check(p, Options{Strategy: Exhaustive})
+			r, err := Check(t.Context(), p, Options{Strategy: Exhaustive})
 			require.NoError(t, err)
 			require.Empty(t, r.Findings)
 			require.True(t, r.Exhaustive, r.Why)
 			t.Logf("%s %+v: %d executions, %d operations", sm, c, r.Executions, r.Operations)
 			for _, s := range []Strategy{Random, PCT} {
-				r, err = Check(p, Options{Strategy: s, Executions: 100})
+				r, err = Check(t.Context(), p, Options{Strategy: s, Executions: 100})
 				require.NoError(t, err)
 				require.Empty(t, r.Findings)
 				require.EqualValues(t, 100, r.Executions)
@@ -111,7 +111,7 @@ func TestPullWeakened(t *testing.T) {
 		for _, n := range []int{2, 3} {
 			p := pull(t, weak, n, 2, 37, true, true)
 			for _, o := range []Options{{Strategy: Exhaustive}, {Executions: 10}, {Strategy: PCT, Executions: 10}} {
-				r, err := Check(p, o)
+				r, err := Check(t.Context(), p, o)
 				require.NoError(t, err)
 				require.NotEmpty(t, r.Findings, "%q → %q on %d ranks", c[0], c[1], n)
 				f := &r.Findings[0]
@@ -119,7 +119,7 @@ func TestPullWeakened(t *testing.T) {
 				require.NotNil(t, f.A)
 				require.NotNil(t, f.B)
 				require.NotEmpty(t, f.Missing)
-				again, err := Check(p, Options{Replay: f.Token})
+				again, err := Check(t.Context(), p, Options{Replay: f.Token})
 				require.NoError(t, err)
 				require.Len(t, again.Findings, 1)
 				require.Equal(t, f.key(), again.Findings[0].key(), "the token replays it")

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -24,11 +25,12 @@ func ParseLitmus(name string, text []byte) ([]*Litmus, error) {
 	return all, nil
 }
 
-// Program is the test as something to check: one buffer per location, in their order, and one task per device.
+// Program is the test as something to check: one buffer per location, in their order, and one task per device. The error is a
+// *litmus.Error.
 func (l *Litmus) Program() (*Program, error) {
 	m, err := ptx.ParseObserved(l.Name, []byte(l.PTX()))
 	if err != nil {
-		return nil, fmt.Errorf("litmus test %s: %w", l.Name, err)
+		return nil, l.misfit(err)
 	}
 	p := &Program{Name: l.Name, Racy: true, Devices: 1}
 	for i := range l.Locations {
@@ -65,6 +67,21 @@ func (l *Litmus) Program() (*Program, error) {
 	return p, nil
 }
 
+// misfit says where in the test's file the instruction stands that is no PTX.
+func (l *Litmus) misfit(err error) error {
+	at := &litmus.Error{File: l.File, Line: l.Line, Column: 1, Msg: fmt.Sprintf("test %s: %v", l.Name, err), Remedy: "write what PTX has"}
+	var wrong *ptx.Error
+	if !errors.As(err, &wrong) {
+		return at
+	}
+	at.Msg = fmt.Sprintf("`%s`: %s", wrong.Text, wrong.Msg)
+	_, from := l.text()
+	if in := from[wrong.Line]; in != nil {
+		at.Line, at.Column, at.Msg = in.Line, in.Column, fmt.Sprintf("`%s`: %s", in.Mnemonic, wrong.Msg)
+	}
+	return at
+}
+
 func initial(l *litmus.Location) []byte {
 	var b []byte
 	for _, v := range l.Init {
@@ -92,7 +109,13 @@ func (l *Litmus) register(column int, r string) string { return fmt.Sprintf("%%c
 
 // PTX is a module with one entry for each device. The columns part by their block and thread.
 func (l *Litmus) PTX() string {
-	var b strings.Builder
+	text, _ := l.text()
+	return text
+}
+
+// text is the module, and of its lines those that an instruction of the test became.
+func (l *Litmus) text() (string, map[int]*litmus.Instr) {
+	b := litmusText{from: map[int]*litmus.Instr{}}
 	b.WriteString(".version 8.6\n.target sm_90\n.address_size 64\n")
 	for i := range l.Threads {
 		device, first := l.Threads[i].Device, true
@@ -103,10 +126,15 @@ func (l *Litmus) PTX() string {
 			l.entry(&b, device)
 		}
 	}
-	return b.String()
+	return b.String(), b.from
 }
 
-func (l *Litmus) entry(b *strings.Builder, device int) {
+type litmusText struct {
+	strings.Builder
+	from map[int]*litmus.Instr
+}
+
+func (l *Litmus) entry(b *litmusText, device int) {
 	fmt.Fprintf(b, "\n.visible .entry %s(", entryName(device))
 	for i := range l.Locations {
 		if i > 0 {
@@ -150,7 +178,7 @@ func registerType(r string) string {
 	return "b32"
 }
 
-func (l *Litmus) column(b *strings.Builder, c int) {
+func (l *Litmus) column(b *litmusText, c int) {
 	th := &l.Threads[c]
 	for _, place := range []struct {
 		register string
@@ -180,7 +208,7 @@ func (l *Litmus) column(b *strings.Builder, c int) {
 	fmt.Fprintf(b, "\texit;\nNOT%d:\n", c)
 }
 
-func (l *Litmus) instruction(b *strings.Builder, c int, in *litmus.Instr) {
+func (l *Litmus) instruction(b *litmusText, c int, in *litmus.Instr) {
 	address := ""
 	if in.HasAddress() {
 		address = fmt.Sprintf("[%%p%d+%d]", in.Loc, in.Off)
@@ -189,6 +217,7 @@ func (l *Litmus) instruction(b *strings.Builder, c int, in *litmus.Instr) {
 			address = "[%at]"
 		}
 	}
+	b.from[strings.Count(b.String(), "\n")+1] = in
 	b.WriteString("\t")
 	if in.Guard != "" {
 		fmt.Fprintf(b, "@%s%s ", map[bool]string{true: "!"}[in.GuardNot], l.register(c, in.Guard))

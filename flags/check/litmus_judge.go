@@ -1,6 +1,7 @@
 package check
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -41,14 +42,14 @@ func (v *Verdict) String() string {
 	return strings.Join(append(parts, v.Other...), "; ")
 }
 
-// Run searches the test's executions and judges what was found.
-func (l *Litmus) Run(o Options) (Verdict, *Result, error) {
+// Run searches the test's executions and judges what was found, all of them unless ctx ends.
+func (l *Litmus) Run(ctx context.Context, o Options) (Verdict, *Result, error) {
 	p, err := l.Program()
 	if err != nil {
 		return Verdict{}, nil, err
 	}
 	o.NoFix = true
-	r, err := Check(p, o)
+	r, err := Check(ctx, p, o)
 	if err != nil {
 		return Verdict{}, nil, err
 	}

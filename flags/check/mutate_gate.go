@@ -106,13 +106,16 @@ func Gate(ctx context.Context, cases []GateCase, o GateOptions) ([]Judged, error
 	if o.Executions == 0 {
 		o.Executions = 300
 	}
-	gates, err := gatesOf(cases, o)
+	gates, err := gatesOf(ctx, cases, o)
 	if err != nil {
 		return nil, err
 	}
 	var all []Judged
 	total, done := 0, 0
 	for _, g := range gates {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		total += len(g.mutants())
 	}
 	for _, g := range gates {
@@ -131,10 +134,13 @@ func Gate(ctx context.Context, cases []GateCase, o GateOptions) ([]Judged, error
 }
 
 // gatesOf groups the cases by module and entry.
-func gatesOf(cases []GateCase, o GateOptions) ([]*gate, error) {
+func gatesOf(ctx context.Context, cases []GateCase, o GateOptions) ([]*gate, error) {
 	var gates []*gate
 	keep := map[*gate][]string{}
 	for _, c := range cases {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		launched, err := c.Spec.Entries(c.Set)
 		if err != nil {
 			return nil, err
@@ -180,7 +186,7 @@ func (g *gate) run(ctx context.Context, progress func(int)) ([]Judged, error) {
 		r := g.redundant(j)
 		if cases := covering[j.Line]; len(cases) == 0 {
 			j.Fate = NotExecuted
-		} else if err := g.judge(j, cases, r != nil); err != nil {
+		} else if err := g.judge(ctx, j, cases, r != nil); err != nil {
 			return err
 		}
 		if j.Fate == NotCaught && r != nil {
@@ -194,7 +200,7 @@ func (g *gate) run(ctx context.Context, progress func(int)) ([]Judged, error) {
 	if err != nil {
 		return all, err
 	}
-	params, err := g.params()
+	params, err := g.params(ctx)
 	return append(all, params...), err
 }
 
@@ -202,7 +208,7 @@ func (g *gate) run(ctx context.Context, progress func(int)) ([]Judged, error) {
 var weakParams = map[string]string{"halves": "1"}
 
 // params judges the weak values of the cases' params as mutants of the host's part, the same for all cases.
-func (g *gate) params() ([]Judged, error) {
+func (g *gate) params(ctx context.Context) ([]Judged, error) {
 	var all []Judged
 	for _, name := range slices.Sorted(maps.Keys(weakParams)) {
 		cases := []GateCase{}
@@ -217,7 +223,7 @@ func (g *gate) params() ([]Judged, error) {
 			continue
 		}
 		j := Judged{Kernel: g.entry, Mutant: Mutant{File: g.file, Text: "the spec's " + name, What: weakParams[name], PTX: g.text}}
-		if err := g.judge(&j, cases, false); err != nil {
+		if err := g.judge(ctx, &j, cases, false); err != nil {
 			return all, err
 		}
 		j.PTX = nil
@@ -241,15 +247,16 @@ func inParallel(ctx context.Context, n int, do func(int) error) error {
 	return g.Wait()
 }
 
-// judge runs a mutant in each case until one catches it, small cases first: one execution of each, then a few, then many.
+// judge runs a mutant in each case until one catches it, small cases first: one execution of each, then a few, then many, and
+// as many again by priorities.
 // Of one that is known to be harmless one execution of a few cases is enough, to see whether the list still holds.
-func (g *gate) judge(j *Judged, cases []GateCase, harmless bool) error {
+func (g *gate) judge(ctx context.Context, j *Judged, cases []GateCase, harmless bool) error {
 	module, err := ptx.Parse(g.file, j.PTX)
 	if err != nil {
 		return fmt.Errorf("mutant %v: %w", &j.Mutant, err)
 	}
 	one, few := min(1, g.o.Executions), min(20, g.o.Executions)
-	rounds := []uint64{one, few - one, g.o.Executions - few}
+	rounds := []uint64{one, few - one, g.o.Executions - few, g.o.Executions}
 	if harmless {
 		rounds, cases = rounds[:1], cases[:min(4, len(cases))]
 	}
@@ -262,7 +269,11 @@ func (g *gate) judge(j *Judged, cases []GateCase, harmless bool) error {
 			if err != nil {
 				return err
 			}
-			r, err := Check(p, Options{Executions: n, Seed: g.o.Seed + uint64(round), NoFix: true})
+			o := Options{Executions: n, Seed: g.o.Seed + uint64(round), NoFix: true}
+			if round == 3 {
+				o.Strategy = PCT
+			}
+			r, err := Check(ctx, p, o)
 			if err != nil {
 				return fmt.Errorf("mutant %v: %w", &j.Mutant, err)
 			}
@@ -295,7 +306,7 @@ func (g *gate) coverage(ctx context.Context) (map[int][]GateCase, error) {
 		if err != nil {
 			return err
 		}
-		r, err := Check(p, Options{Executions: 3, Seed: g.o.Seed, NoFix: true, Cover: true})
+		r, err := Check(ctx, p, Options{Executions: 3, Seed: g.o.Seed, NoFix: true, Cover: true})
 		if err != nil {
 			return err
 		}
@@ -341,7 +352,7 @@ func (g *gate) coverAddresses(ctx context.Context, covering map[int][]GateCase) 
 			if err != nil {
 				return err
 			}
-			r, err := Check(p, Options{Executions: 3, Seed: g.o.Seed, NoFix: true})
+			r, err := Check(ctx, p, Options{Executions: 3, Seed: g.o.Seed, NoFix: true})
 			if err != nil {
 				return err
 			}

@@ -121,8 +121,18 @@ func scan(text []byte, entry string) []instruction {
 	return list
 }
 
-// statement is the end of the statement at an offset: behind its semicolon, or behind a brace or label that stands alone.
+// statement is the end of the statement at an offset: behind its semicolon, or behind a brace or label that stands alone, or at
+// the end of the line of a directive for debuggers.
 func statement(code []byte, at, limit int) int {
+	for at < limit && strings.IndexByte(" \t\r\n", code[at]) >= 0 {
+		at++
+	}
+	if rest := code[at:limit]; bytes.HasPrefix(rest, []byte(".loc")) || bytes.HasPrefix(rest, []byte(".file")) {
+		if end := bytes.IndexByte(rest, '\n'); end >= 0 {
+			return at + end
+		}
+		return limit
+	}
 	start := true
 	for i := at; i < limit; i++ {
 		switch c := code[i]; {

@@ -76,6 +76,9 @@ func strengthen(n *instruction) []edit {
 		if scope != "" && scope != "sys" {
 			add(wide(n.mods))
 		}
+		if n.has("acquire", "release") && scope != "" {
+			add([]string{"fence", "acq_rel", scope})
+		}
 		if !n.has("sc") && scope != "" {
 			add([]string{"fence", "sc", scope})
 			if scope != "sys" {

@@ -145,3 +145,14 @@ func TestParseRedundancies(t *testing.T) {
 	_, err = ParseRedundancies("redundant.txt", string(text))
 	require.NoError(t, err)
 }
+
+// Directives for debuggers stand on lines of their own and hide nothing behind them.
+func TestMutantsBehindLines(t *testing.T) {
+	text := ".version 7.8\n.target sm_70\n.address_size 64\n.visible .entry k(.param .u64 p)\n{\n.reg .b64 a;\n.file 1 \"k.cu\"\n.loc 1 3 0\nld.param.u64 a, [p];\n" +
+		"\t.loc\t1 4 5 // k.cu:4:5\n\tst.release.gpu.global.u32 [a], 1;\n.loc 1 5 5, function_name L, inlined_at 1 9 2\nfence.acq_rel.sys;\nret;\n}\n"
+	lines := map[int]bool{}
+	for _, m := range Mutants("k.ptx", []byte(text), "k") {
+		lines[m.Line] = true
+	}
+	require.Equal(t, map[int]bool{11: true, 13: true}, lines)
+}

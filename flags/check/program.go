@@ -10,7 +10,9 @@ const Host = -1
 // Program is what is checked: devices, their memory, and what is launched on them. A Program is a description; it can be
 // run any number of times, and by several goroutines.
 type Program struct {
-	Name    string
+	Name string
+	// Key tells programs apart: tokens begin with it, and one with another key is refused. "": tokens have none.
+	Key     string
 	Devices int
 	Buffers []Buffer
 	Tasks   []Task // in the order in which the host issues them
@@ -60,8 +62,8 @@ type Task struct {
 	Shared    int                                   // dynamic shared memory, bytes
 	Params    func(address func(int) uint64) []byte // the parameter buffer; address gives a buffer's, by index
 	Globals   []int                                 // buffers that stand for the module's variables, in their order
-	Dependent bool                                  // programmatic dependent launch: starts before its predecessor in the stream ends
-	Resident  int                                   // blocks that are on the device together at most; 0: all
+	Dependent bool                                  // programmatic dependent launch: starts as soon as its predecessor in the stream lets it. That it starts later, as PTX allows, is not tried
+	Resident  int                                   // blocks of this launch that are on the device together at most, whatever else is there; 0: all
 
 	Do func(*Memory) // with Device Host
 }

@@ -19,7 +19,7 @@ const (
 	Faulted   Kind = "fault"          // a bad address, a trap
 	ReadOnly  Kind = "ld.global.nc"   // memory that is written during the kernel is read as if it were constant
 	Uneven    Kind = "barrier"        // a barrier that not all of its threads reach
-	Endless   Kind = "endless"        // the step limit was reached
+	Endless   Kind = "endless"        // a kernel that never ends: a limit of steps was reached
 )
 
 // Access is one operation of one thread, for a report.
@@ -71,7 +71,7 @@ type Finding struct {
 	Waiting []Access // Stuck: where each thread waits
 	History []Access // the strong operations that led here, the latest last
 	Fix     string   // the strengthened instruction that makes it go away, found by trying; "" if none was found
-	Token   string   // replays the execution
+	Token   string   // replays the execution, of this very program: "KEY-r:SEED"; see Program.Key
 }
 
 func (f *Finding) String() string {
@@ -111,6 +111,8 @@ type Result struct {
 	Evictions  uint64             // writes forgotten because a location's history was full
 	Outcomes   map[string]uint64  // executions by what Program.Observe saw: "1 0"
 	Executed   map[*ptx.Inst]bool // with Options.Cover: the memory and synchronisation instructions that some thread executed
+
+	spent bool // Options.budget ended it
 }
 
 // Strategy is how executions are chosen.
@@ -130,8 +132,10 @@ type Options struct {
 	Steps      uint64 // operations that one execution may take; 0: ten million
 	MaxWrites  int    // writes remembered of one location; 0: 64
 	Findings   int    // stop after so many different ones; 0: one
-	Replay     string // run this token's execution alone
+	Replay     string // run this token's execution alone; a token of another program is an error
 	Progress   func(executions uint64)
 	Cover      bool // fill in Result.Executed
 	NoFix      bool // look neither for Finding.Fix nor for a shorter history
+
+	budget uint64 // steps of all executions together, about; 0: any
 }

@@ -1,5 +1,7 @@
 package check
 
+import "slices"
+
 // cell is what is known of one aligned word of memory that only weak accesses use: its value, who wrote it last and who
 // has read it since. Race detection needs no more, and finds a race in any execution that has the two accesses, in
 // whichever order they came.
@@ -12,7 +14,8 @@ type cell struct {
 }
 
 type mark struct {
-	writer event // id -1: the unwritten value
+	writer event   // id -1: the unwritten value
+	also   []event // earlier writers that need not come before it
 	reads  []event
 }
 
@@ -22,6 +25,11 @@ var unwritten = event{id: -1}
 func (m *mark) collide(c clocks, writes bool) *event {
 	if !c.has(m.writer.id, m.writer.n) {
 		return &m.writer
+	}
+	for i := range m.also {
+		if w := &m.also[i]; !c.has(w.id, w.n) {
+			return w
+		}
 	}
 	if writes {
 		for i := range m.reads {
@@ -45,7 +53,12 @@ func (m *mark) read(c clocks, e event) {
 }
 
 func (m *mark) write(e event) {
-	m.writer, m.reads = e, m.reads[:0]
+	m.writer, m.also, m.reads = e, m.also[:0], m.reads[:0]
+}
+
+// wrote is whether e is one of m's writers.
+func (m *mark) wrote(e event) bool {
+	return sameEvent(e, m.writer) || slices.ContainsFunc(m.also, func(w event) bool { return sameEvent(e, w) })
 }
 
 // memory is all buffers of one execution.

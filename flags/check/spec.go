@@ -19,6 +19,8 @@ import (
 //	word NAME at EXPR = EXPR [for i < EXPR]      32-bit words of its contents at the start
 //	arg …                            ahead of the first launch: of every launch
 //	launch ENTRY [grid G] [block B] [shared EXPR] [RANKS] [stream EXPR] [times EXPR] [resident EXPR] [dependent | ordinary]
+//	                                 resident: so many blocks of this launch are there at once, whatever others are; the rest
+//	                                 wait, and start in any order
 //	arg …                            after a launch: of that launch
 //	write NAME FILL [RANKS]      a copy in the rank's stream fills a buffer anew; payloads differ each time
 //	sync                             all streams wait for all
@@ -116,12 +118,15 @@ type specBuffer struct {
 type specFill struct {
 	typ   *elemType
 	value expr
+	at    place
+	cost  int // of value
 }
 
 type specWord struct {
 	at                   place
 	buffer               *specBuffer
 	offset, value, count expr
+	cost                 int // of offset and value
 }
 
 type specArg struct {
@@ -166,6 +171,7 @@ type specExpect struct {
 	typ           *elemType
 	offset, count expr
 	value         expr
+	cost          int // of value
 	sum           *specBuffer
 	sumOffset     expr
 }

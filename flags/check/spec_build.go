@@ -3,6 +3,7 @@ package check
 import (
 	"bytes"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"slices"
 	"strings"
@@ -19,21 +20,23 @@ const (
 // specBuild turns a spec's body into a Program.
 type specBuild struct {
 	*specBody
-	module *ptx.Module
-	p      *Program
-	place  map[specPlace]int // index in p.Buffers
-	model  [][]byte          // what each buffer holds, as far as the host wrote it
-	sizes  []int             // of each buffer, without its guard
-	calls  []int64           // launches so far on each rank; before the steps: all of them
-	total  []int64
-	writes map[specPlace]int64
-	global [][]int // of each device: buffers that stand for the module's variables
-	last   map[int]int
-	before []int
-	synced map[int]bool
-	checks []specCheck
-	turns  int // of repeats so far
-	memory int // bytes so far
+	module  *ptx.Module
+	p       *Program
+	place   map[specPlace]int // index in p.Buffers
+	model   [][]byte          // what each buffer holds, as far as the host wrote it
+	sizes   []int             // of each buffer, without its guard
+	calls   []int64           // launches so far on each rank; before the steps: all of them
+	total   []int64
+	writes  map[specPlace]int64
+	global  [][]int // of each device: buffers that stand for the module's variables
+	last    map[int]int
+	before  []int
+	synced  map[int]bool
+	checks  []specCheck
+	turns   int // of repeats so far
+	memory  int // bytes so far
+	worked  int // names and numbers
+	threads int // of all launches
 }
 
 type specPlace struct {
@@ -73,11 +76,19 @@ func (s *Spec) Program(m *ptx.Module, set map[string]string) (p *Program, err er
 			b.expect(st, i >= end)
 		}
 	}
+	b.p.Key = s.key(m, body)
 	checks := b.checks
 	if len(checks) > 0 {
 		b.p.Final = func(m *Memory) error { return judge(checks, m) }
 	}
 	return b.p, nil
+}
+
+// key is of all that the program is made of.
+func (s *Spec) key(m *ptx.Module, body *specBody) string {
+	h := fnv.New32a()
+	fmt.Fprintln(h, m.Sum, s.text, s.entry, body.values, body.words) // fmt sorts maps
+	return fmt.Sprintf("%08x", h.Sum32())
 }
 
 // title is the spec's name and what was set.
@@ -135,6 +146,9 @@ func (b *specBuild) on(s *specStep) []int {
 		if r < 0 || r >= int64(b.world) {
 			b.fail(s.at, "on %d: ranks are 0 to %d", r, b.world-1)
 		}
+		if slices.Contains(list, int(r)) {
+			b.fail(s.at, "rank %d is named twice: name each once", r)
+		}
 		list = append(list, int(r))
 	}
 	return list
@@ -153,6 +167,21 @@ func (b *specBuild) count(flat []*specStep) {
 			b.each(s, func(_ *specStep, r int) { b.total[r]++ })
 		}
 	}
+	if slices.Max(b.total) == 0 {
+		b.fail(firstLaunch(b.steps).at, "nothing is launched on any rank: see that times, repeat and where are not 0 for all")
+	}
+}
+
+func firstLaunch(steps []*specStep) *specStep {
+	for _, s := range steps {
+		switch {
+		case s.kind == stepLaunch:
+			return s
+		case s.launches():
+			return firstLaunch(s.body)
+		}
+	}
+	return nil
 }
 
 // allocate makes every buffer, with its contents.
@@ -214,6 +243,13 @@ func (b *specBuild) charge(n int, at place) {
 	}
 }
 
+// work counts values that are worked out, times what stands in the line for each.
+func (b *specBuild) work(n, cost int, at place) {
+	if b.worked += n * max(cost, 1); b.worked > maxSpecWork {
+		b.fail(at, "contents and expectations have more than %d names and numbers to work out: make them fewer or simpler", maxSpecWork)
+	}
+}
+
 func (b *specBuild) newBuffer(v Buffer) int {
 	b.p.Buffers = append(b.p.Buffers, v)
 	b.model, b.sizes = append(b.model, v.Init), append(b.sizes, v.Size)
@@ -225,6 +261,9 @@ func (b *specBuild) fill(f *specFill, number int, e *env, version int64, size in
 	out := make([]byte, size)
 	if f == nil {
 		return out
+	}
+	if f.value != nil {
+		b.work(size/f.typ.size, f.cost, f.at)
 	}
 	at := *e
 	at.known |= knowI
@@ -247,6 +286,7 @@ func (b *specBuild) globals() {
 			if g.Size > maxSpecMemory {
 				b.fail(place{}, "the module's variable %s has %d bytes: at most %d can be checked", g.Name, g.Size, maxSpecMemory)
 			}
+			b.charge(g.Size, place{})
 			init := make([]byte, g.Size)
 			copy(init, g.Init)
 			b.global[d] = append(b.global[d], b.newBuffer(Buffer{Name: g.Name, Device: d, Size: g.Size, Align: max(g.Align, 1), Init: init}))
@@ -267,9 +307,11 @@ func (b *specBuild) words() {
 			if n < 0 || n > int64(b.sizes[index]) {
 				b.fail(w.at, "%d words do not fit in %s, which has %d bytes", n, w.buffer.name, b.sizes[index])
 			}
+			b.charge(4*int(n), w.at)
+			b.work(int(n), w.cost, w.at)
 			for e.i = range n {
 				off := w.offset(e)
-				if off < 0 || off+4 > int64(b.sizes[index]) {
+				if off < 0 || off > int64(b.sizes[index])-4 {
 					b.fail(w.at, "a word at %d is outside of %s, which has %d bytes", off, w.buffer.name, b.sizes[index])
 				}
 				typeNamed("u32").put(b.model[index][off:], uint64(w.value(e)))

@@ -67,6 +67,11 @@ func (b *specBuild) wanted(s *specStep, rank int, call int64, index int) specChe
 	c.offset = b.bounded(x.offset, 0, e, b.sizes[index], s.at, "at")
 	room := (b.sizes[index] - c.offset) / x.typ.size
 	count := b.bounded(x.count, room, e, room, s.at, "count")
+	if x.value != nil {
+		b.work(count, x.cost, s.at)
+	} else {
+		b.work(count, b.world, s.at)
+	}
 	c.want = make([]byte, count*x.typ.size)
 	e.known |= knowI
 	for i := range count {

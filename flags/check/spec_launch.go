@@ -28,6 +28,15 @@ func (b *specBuild) launch(s *specStep, rank int) {
 	if limit := k.Sig.MaxThreads; threads > maxSpecThreads || limit != 0 && threads > limit {
 		b.fail(s.at, "a block of %d threads: %s takes at most %d", threads, s.entry, max(limit, min(limit-1, maxSpecThreads)))
 	}
+	launched := int64(threads)
+	for _, n := range t.Grid {
+		if launched *= int64(n); launched > mostThreads { // at most 2^16 times 2^16
+			b.fail(s.at, "a grid of %d x %d x %d blocks of %d threads: use at most %d threads in all", t.Grid[0], t.Grid[1], t.Grid[2], threads, mostThreads)
+		}
+	}
+	if b.threads += int(launched); b.threads > maxSpecLaunched {
+		b.fail(s.at, "the launches so far have more than %d threads together: make them fewer or smaller", maxSpecLaunched)
+	}
 	number := func(x expr, what string, most int64) int64 {
 		if x == nil {
 			return 0

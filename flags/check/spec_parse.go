@@ -8,13 +8,15 @@ import (
 
 // Limits that keep a slip of the pen from costing more than its own size.
 const (
-	maxSpecText    = 1 << 20
-	maxSpecLine    = 2000
-	maxSpecRanks   = 64
-	maxSpecTasks   = 10_000
-	maxSpecMemory  = 1 << 24
-	maxSpecCost    = 10_000 // names and numbers that an abbreviation stands for in the end
-	maxSpecThreads = 1024
+	maxSpecText     = 1 << 20
+	maxSpecLine     = 2000
+	maxSpecRanks    = 64
+	maxSpecTasks    = 10_000
+	maxSpecMemory   = 1 << 24
+	maxSpecCost     = 10_000 // names and numbers that an abbreviation stands for in the end
+	maxSpecThreads  = 1024
+	maxSpecLaunched = 1 << 18 // threads of all launches
+	maxSpecWork     = 1 << 28 // names and numbers in expressions that are worked out for every element
 )
 
 var statements = map[string]func(*specReader, *specLine){
@@ -213,7 +215,7 @@ func (r *specReader) let(l *specLine) {
 	_, name := r.name(l)
 	l.need("=", "an abbreviation has a meaning, `let bytes = 4*count`")
 	x := l.expr()
-	if l.cost += len(l.toks); l.cost > maxSpecCost {
+	if l.cost = l.spent(); l.cost > maxSpecCost {
 		l.fail(specToken{col: 1}, "%s stands for %d names and numbers once its own are written out: use at most %d", name, l.cost, maxSpecCost)
 	}
 	r.body.lets[name] = specLet{x, l.cost}
@@ -260,6 +262,7 @@ func (r *specReader) word(l *specLine) {
 		l.need("<", "say how many, `for i < 64`")
 		w.count = l.expr()
 	}
+	w.cost = l.spent()
 	r.body.inits = append(r.body.inits, w)
 }
 
@@ -342,6 +345,15 @@ func (l *specLine) typ() *elemType {
 	return typ
 }
 
+// spent is what stands in the line, with its abbreviations written out.
+func (l *specLine) spent() int { return l.cost + len(l.toks) }
+
+func (l *specLine) filled(typ *elemType) *specFill {
+	f := &specFill{typ: typ, at: l.place(l.peek()), value: l.expr()}
+	f.cost = l.spent()
+	return f
+}
+
 func (l *specLine) fill() *specFill {
 	if l.has("payload") {
 		return &specFill{typ: l.typ()}
@@ -349,7 +361,7 @@ func (l *specLine) fill() *specFill {
 	if typ := typeNamed(l.peek().text); typ != nil {
 		l.next()
 		l.need("=", "say what the elements are, `fill u32 = i`, or `fill payload u32`")
-		return &specFill{typ: typ, value: l.expr()}
+		return l.filled(typ)
 	}
-	return &specFill{typ: typeNamed("u8"), value: l.expr()}
+	return l.filled(typeNamed("u8"))
 }

@@ -120,6 +120,7 @@ func (r *specReader) expect(l *specLine) {
 			}
 		case "=":
 			x.value = l.expr()
+			x.cost = l.spent()
 		default:
 			l.fail(t, "what is expected, found %v: use `expect out f32 sum in`, `expect out u32 = i`, or `expect out unchanged`", t)
 		}

@@ -1,6 +1,8 @@
 package check
 
 import (
+	"slices"
+
 	"github.com/fenceline/fenceline/internal/ptx"
 )
 
@@ -13,7 +15,10 @@ func (x *exec) advance(t *thread) {
 		t.held, t.forced, t.choice = false, nil, -1
 	}
 	for !x.over {
-		ev, err := t.m.Next()
+		ev, err := x.next(t)
+		if x.halted(1) {
+			return
+		}
 		if err != nil {
 			x.fault(t, err)
 			return
@@ -63,9 +68,6 @@ func (x *exec) local(t *thread) bool {
 		return true
 	}
 	off := int(ev.Addr - b.base)
-	if ev.Space == ptx.SpaceShared {
-		off = int(ev.Addr)
-	}
 	for i := off / 4; i <= (off+size*in.Elements-1)/4; i++ {
 		if b.cells[i].loc != nil {
 			return false
@@ -78,8 +80,8 @@ func (x *exec) local(t *thread) bool {
 		}
 		return true
 	}
-	if in.NonCoherent && b.device != Host {
-		x.constant = append(x.constant, constantRead{t.now(in), b, off, size * in.Elements})
+	if in.NonCoherent {
+		x.readsConstant(t, b, off, size*in.Elements)
 	}
 	var v [4]uint64
 	for k := range in.Elements {
@@ -143,11 +145,14 @@ func (x *exec) plainStore(t *thread, b *buffer, off, size int, v uint64) {
 		x.plainStore(t, b, off+4, 4, v>>32)
 		return
 	}
+	if len(x.constant) > 0 && x.writesConstant(t, e, b, off, size) {
+		return
+	}
 	c := &b.cells[off/4]
 	x.mem.touch(c)
 	if size == 4 && c.parts == nil {
 		if r := c.collide(t.clocks, true); r != nil {
-			x.race(*r, e, b, off, size, !sameEvent(*r, c.writer), true)
+			x.race(*r, e, b, off, size, !c.wrote(*r), true)
 			return
 		}
 		c.write(e)
@@ -158,7 +163,7 @@ func (x *exec) plainStore(t *thread, b *buffer, off, size int, v uint64) {
 	for i := off % 4; i < off%4+size; i++ {
 		p := &c.parts[i]
 		if r := p.collide(t.clocks, true); r != nil {
-			x.race(*r, e, b, off, size, !sameEvent(*r, p.writer), true)
+			x.race(*r, e, b, off, size, !p.wrote(*r), true)
 			return
 		}
 		p.write(e)
@@ -177,6 +182,7 @@ func (c *cell) split() {
 	c.parts = new([4]mark)
 	for i := range c.parts {
 		c.parts[i].writer = c.writer
+		c.parts[i].also = append(c.parts[i].also, c.also...)
 		c.parts[i].reads = append(c.parts[i].reads, c.reads...)
 	}
 }
@@ -244,15 +250,12 @@ func (x *exec) access(t *thread, k int, writes bool) *location {
 		return nil
 	}
 	off := int(addr - b.base)
-	if ev.Space == ptx.SpaceShared {
-		off = int(addr)
-	}
 	a := t.actor(in)
 	l := x.location(t, b, off, in.Size, &a, writes)
 	if l == nil {
 		return nil
 	}
-	if !x.conflicts(t, l, &a, writes) {
+	if !x.conflicts(t, l, &a, writes) || writes && len(x.constant) > 0 && x.writesConstant(t, a.event, b, off, in.Size) {
 		return nil
 	}
 	return l
@@ -261,7 +264,7 @@ func (x *exec) access(t *thread, k int, writes bool) *location {
 // conflicts reports what races with a at l. False: the execution is over.
 func (x *exec) conflicts(t *thread, l *location, a *actor, writes bool) bool {
 	for _, w := range l.order {
-		if !t.clocks.has(w.id, w.n) && !morallyStrong(&w.actor, a) && !observed(w, t.clocks) {
+		if !t.clocks.has(w.id, w.n) && !morallyStrong(&w.actor, a) && !l.observed(w, t.clocks) {
 			x.raceAt(w.event, a.event, l, false, writes, w.strong && a.strong)
 			if x.over {
 				return false
@@ -271,7 +274,7 @@ func (x *exec) conflicts(t *thread, l *location, a *actor, writes bool) bool {
 			continue
 		}
 		for i := range w.readers {
-			if r := &w.readers[i]; !t.clocks.has(r.id, r.n) && !morallyStrong(&r.actor, a) {
+			if r := &w.readers[i]; !t.clocks.has(r.id, r.n) && !morallyStrong(&r.actor, a) && !l.half(r, t.clocks) {
 				x.raceAt(r.event, a.event, l, true, writes, r.strong && a.strong)
 				if x.over {
 					return false
@@ -282,14 +285,37 @@ func (x *exec) conflicts(t *thread, l *location, a *actor, writes bool) bool {
 	return true
 }
 
-// observed is whether a read that comes before saw w and synchronises with it.
-func observed(w *write, c clocks) bool {
+// observed is whether a read that comes before saw w, itself or through atomics that passed it on.
+func (l *location) observed(w *write, c clocks) bool {
 	for i := range w.readers {
-		if r := &w.readers[i]; c.has(r.id, r.n) && morallyStrong(&w.actor, &r.actor) {
+		r := &w.readers[i]
+		if !morallyStrong(&w.actor, &r.actor) {
+			continue
+		}
+		if c.has(r.id, r.n) {
+			return true
+		}
+		if v := l.writeOf(r); v != nil && l.observed(v, c) {
 			return true
 		}
 	}
 	return false
+}
+
+// half is whether r is the read of an atomic whose write was observed.
+func (l *location) half(r *reader, c clocks) bool {
+	v := l.writeOf(r)
+	return v != nil && l.observed(v, c)
+}
+
+// writeOf is the write of the atomic that r is the read of; nil: it wrote nothing, or has been forgotten.
+func (l *location) writeOf(r *reader) *write {
+	for _, w := range l.order {
+		if w.source != nil && sameEvent(w.event, r.event) {
+			return w
+		}
+	}
+	return nil
 }
 
 // location is the history of size bytes, begun or taken over from what was known of them.
@@ -312,6 +338,7 @@ func (x *exec) location(t *thread, b *buffer, off, size int, a *actor, writes bo
 	l.address, l.size = address, size
 	w := x.newWrite()
 	w.actor = actor{event: unwritten}
+	var writers []event
 	for i := first; i <= last; i++ {
 		c := &b.cells[i]
 		x.mem.touch(c)
@@ -325,13 +352,15 @@ func (x *exec) location(t *thread, b *buffer, off, size int, a *actor, writes bo
 		for k := range marks {
 			m := &marks[k]
 			if r := m.collide(t.clocks, writes); r != nil {
-				x.raceAt(*r, a.event, l, !sameEvent(*r, m.writer), writes, false)
+				x.raceAt(*r, a.event, l, !m.wrote(*r), writes, false)
 				if x.over {
 					return nil
 				}
 			}
-			if m.writer.id >= 0 {
-				w.actor = actor{event: m.writer}
+			for _, e := range append(m.also[:len(m.also):len(m.also)], m.writer) {
+				if e.id >= 0 && !slices.ContainsFunc(writers, func(o event) bool { return sameEvent(o, e) }) {
+					writers = append(writers, e)
+				}
 			}
 			for _, r := range m.reads {
 				w.readers = append(w.readers, reader{actor: actor{event: r}, choice: -1, clocks: nil})
@@ -343,6 +372,15 @@ func (x *exec) location(t *thread, b *buffer, off, size int, a *actor, writes bo
 	if size < 8 {
 		w.value &= 1<<(8*size) - 1
 	}
+	for i, e := range writers { // whoever comes upon the location must have all of them behind it
+		if i == len(writers)-1 {
+			w.actor = actor{event: e}
+			break
+		}
+		o := x.newWrite()
+		o.actor, o.value = actor{event: e}, w.value
+		l.order = append(l.order, o)
+	}
 	l.order = append(l.order, w)
 	for i := first; i <= last; i++ {
 		l.next, b.cells[i].loc = b.cells[i].loc, l // in a word that it fills it is alone
@@ -353,12 +391,12 @@ func (x *exec) location(t *thread, b *buffer, off, size int, a *actor, writes bo
 // settle ends a history: all of it must come before a, for accesses that overlap in part are promised nothing otherwise.
 func (x *exec) settle(t *thread, l *location, b *buffer, a *actor, writes bool) bool {
 	for _, w := range l.order {
-		if !t.clocks.has(w.id, w.n) && !observed(w, t.clocks) {
+		if !t.clocks.has(w.id, w.n) && !l.observed(w, t.clocks) {
 			x.mixed(w.event, a.event, l, false, writes)
 			return false
 		}
 		for i := range w.readers {
-			if r := &w.readers[i]; writes && !t.clocks.has(r.id, r.n) {
+			if r := &w.readers[i]; writes && !t.clocks.has(r.id, r.n) && !l.half(r, t.clocks) {
 				x.mixed(r.event, a.event, l, true, writes)
 				return false
 			}
@@ -386,7 +424,12 @@ func (x *exec) settle(t *thread, l *location, b *buffer, a *actor, writes bool) 
 			}
 		}
 		for _, m := range marks {
-			m.writer, m.reads = w.event, m.reads[:0]
+			m.writer, m.also, m.reads = w.event, m.also[:0], m.reads[:0]
+			for _, o := range l.order[:len(l.order)-1] {
+				if o.id >= 0 && (w.clocks == nil || !w.clocks.has(o.id, o.n)) {
+					m.also = append(m.also, o.event)
+				}
+			}
 			for k := range w.readers {
 				if r := &w.readers[k]; !t.clocks.has(r.id, r.n) {
 					m.reads = append(m.reads, r.event)

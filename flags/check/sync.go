@@ -11,6 +11,7 @@ import (
 type block struct {
 	threads  []int32 // in exec.threads
 	live     int
+	launched bool // it has let dependents start, or ended
 	barriers [16]barrier
 }
 
@@ -19,8 +20,10 @@ type barrier struct {
 	want    int
 	arrived []int32
 	waiting []int32 // of those, the ones that stay until all have come
+	first   event   // of the arrivals
 	clocks  clocks
-	pred    int // how many passed true
+	before  clocks // those of the round before, if it was for so many threads
+	pred    int    // how many passed true
 }
 
 // arrive is t at bar.sync, bar.red or bar.arrive.
@@ -30,14 +33,76 @@ func (x *exec) arrive(t *thread) bool {
 		x.report(t, Finding{Kind: Faulted, Message: fmt.Sprintf("barrier %d: there are 16", ev.Barrier)})
 		return false
 	}
-	k := &x.blocks[t.cta]
-	b := &k.barriers[ev.Barrier]
+	if !ev.Inst.Aligned {
+		x.count(t)
+	} else if x.converged(t) {
+		for _, i := range x.warp(t) {
+			if o := x.threads[i]; o.state != ended && !x.over {
+				x.count(o)
+			}
+		}
+	} else {
+		return false
+	}
+	if x.over {
+		return false
+	}
+	x.open(t.cta, int(ev.Barrier))
+	return t.state == ready
+}
+
+// warp are the threads of t's warp.
+func (x *exec) warp(t *thread) []int32 {
+	all := x.blocks[t.cta].threads
+	first := int(t.lane) / 32 * 32
+	return all[first:min(first+32, len(all))]
+}
+
+// converged is whether all of t's warp has come to the barrier that t is at; otherwise t waits for the others. An aligned
+// barrier is one that all of a warp execute together, and the warp arrives as one.
+func (x *exec) converged(t *thread) bool {
+	all := true
+	for _, i := range x.warp(t) {
+		o := x.threads[i]
+		if o == t || o.state == ended {
+			continue
+		}
+		if o.state != waitsWarp || o.event.Kind != ptx.Barrier {
+			all = false
+			continue
+		}
+		in := t.event.Inst
+		why := ""
+		if o.event.Inst != in {
+			why = "threads of one warp are at different barriers that are aligned: all of the warp must execute the same one"
+		} else if n := o.event.Barrier; n != t.event.Barrier {
+			why = fmt.Sprintf("threads of one warp are at barriers %d and %d, which are aligned: all of the warp must be at one", n, t.event.Barrier)
+		} else {
+			continue
+		}
+		x.report(t, Finding{Kind: Uneven, Message: why, A: x.describe(o.now(o.event.Inst), false),
+			Missing: "barrier.sync without .aligned, or one instruction that all of the warp execute"})
+		return false
+	}
+	if !all {
+		t.state = waitsWarp
+	}
+	return all
+}
+
+// count is the arrival of one thread.
+func (x *exec) count(t *thread) {
+	ev := &t.event
+	b := &x.blocks[t.cta].barriers[ev.Barrier]
 	if !b.open {
-		*b = barrier{open: true, want: int(ev.Threads), arrived: b.arrived[:0], waiting: b.waiting[:0]}
+		*b = barrier{open: true, want: int(ev.Threads), arrived: b.arrived[:0], waiting: b.waiting[:0], first: t.now(ev.Inst), before: b.before}
 	}
 	if b.want != int(ev.Threads) {
 		x.report(t, Finding{Kind: Uneven, Message: fmt.Sprintf("barrier %d: one thread counts %d threads, another %d", ev.Barrier, ev.Threads, b.want)})
-		return false
+		return
+	}
+	if b.want != 0 && !t.clocks.after(b.before) {
+		x.cut(fmt.Sprintf("which threads meet at barrier %d depends on who comes first", ev.Barrier))
 	}
 	if b.clocks == nil {
 		b.clocks = x.slab.copy(t.clocks)
@@ -48,19 +113,13 @@ func (x *exec) arrive(t *thread) bool {
 	if ev.Pred {
 		b.pred++
 	}
-	t.barrier = int32(ev.Barrier)
-	stays := ev.Inst.Barrier != ptx.BarrierArrive
 	t.tick()
-	if stays {
-		b.waiting = append(b.waiting, t.index)
-		t.state = waitsBarrier
+	if ev.Inst.Barrier == ptx.BarrierArrive {
+		t.state, t.held = ready, false
+		return
 	}
-	x.open(t.cta, int(ev.Barrier))
-	if stays && t.state == ready {
-		t.held = false // open has let it go; advance goes on
-		return true
-	}
-	return !stays && !x.over
+	b.waiting = append(b.waiting, t.index)
+	t.state = waitsBarrier
 }
 
 // open lets the threads at a barrier go if all have come.
@@ -92,33 +151,55 @@ func (x *exec) open(cta int32, id int) {
 		}
 		t.state, t.held = ready, false
 	}
-	*b = barrier{arrived: b.arrived[:0], waiting: b.waiting[:0]}
+	before := b.clocks
+	if b.want == 0 {
+		before = nil
+	}
+	*b = barrier{arrived: b.arrived[:0], waiting: b.waiting[:0], before: before}
 }
 
 // complete is whether all that a barrier waits for have come. It counts warps whole, whatever the block's size.
 func (x *exec) complete(k *block, b *barrier) bool {
+	var in [32]uint32 // lanes of each warp
+	var again [32]int // further arrivals of those
+	for _, i := range b.arrived {
+		w, lane := x.threads[i].lane/32, uint(x.threads[i].lane%32)
+		if in[w]>>lane&1 == 1 {
+			again[w]++
+		}
+		in[w] |= 1 << lane
+	}
 	total := 0
-	for first := 0; first < len(k.threads); first += 32 {
-		var in, live uint32
-		for lane, i := range k.threads[first:min(first+32, len(k.threads))] {
+	for w := 0; 32*w < len(k.threads); w++ {
+		var live uint32
+		for lane, i := range k.threads[32*w : min(32*w+32, len(k.threads))] {
 			if x.threads[i].state != ended {
 				live |= 1 << lane
 			}
 		}
-		for _, i := range b.arrived {
-			if lane := int(x.threads[i].lane) - first; lane >= 0 && lane < 32 {
-				in |= 1 << lane
-			}
-		}
-		if b.want == 0 && live&^in != 0 {
+		if b.want == 0 && live&^in[w] != 0 {
 			return false
 		}
-		total += bits.OnesCount32(in)
-		if in != 0 && live&^in == 0 {
-			total += bits.OnesCount32(^(live | in))
+		n := bits.OnesCount32(in[w])
+		total += n + again[w]
+		if n > 0 && live&^in[w] == 0 {
+			total += bits.OnesCount32(^(live | in[w])) + again[w]*32/n - again[w]
 		}
 	}
 	return b.want == 0 || total >= b.want
+}
+
+// abandoned reports a barrier that a block which has ended leaves behind.
+func (x *exec) abandoned(t *thread) {
+	k := &x.blocks[t.cta]
+	for id := range k.barriers {
+		b := &k.barriers[id]
+		if !b.open || x.over {
+			continue
+		}
+		x.report(t, Finding{Kind: Uneven, B: x.describe(b.first, false),
+			Message: fmt.Sprintf("the block ends with barrier %d open: %d threads have come, and it counts %d", id, len(b.arrived), b.want)})
+	}
 }
 
 func b2i(b bool) uint64 {
@@ -128,40 +209,59 @@ func b2i(b bool) uint64 {
 	return 0
 }
 
-// meet is t at an operation of its warp. Only bar.warp.sync orders memory.
+// meet is t at an operation of its warp. Only bar.warp.sync orders memory. Threads meet whose masks are the same and
+// whose operations are, at whichever instruction.
 func (x *exec) meet(t *thread) bool {
 	k := &x.blocks[t.cta]
 	first := int(t.lane) / 32 * 32
+	own := t.event.Mask
+	if own>>(t.lane%32)&1 == 0 {
+		x.report(t, Finding{Kind: Uneven, Message: fmt.Sprintf("the mask %#x does not name the thread itself, which is lane %d", own, t.lane%32)})
+		return false
+	}
 	var here [32]*ptx.Thread
 	var exist uint32
-	for lane := 0; lane < 32 && first+lane < len(k.threads); lane++ {
-		o := x.threads[k.threads[first+lane]]
+	all := true
+	for lane, i := range x.warp(t) {
+		o := x.threads[i]
 		if o.state == ended {
 			continue
 		}
 		exist |= 1 << lane
-		if t.event.Mask>>lane&1 == 0 {
-			continue
-		}
-		if o != t && (o.state != waitsWarp || o.event.Inst != t.event.Inst) {
-			t.state = waitsWarp
+		switch {
+		case own>>lane&1 == 0:
+		case o == t:
+			here[lane] = t.m
+		case o.state != waitsWarp || !sameOperation(o.event.Inst, t.event.Inst):
+			all = false
+		case o.event.Mask == own:
+			here[lane] = o.m
+		case o.event.Mask>>(t.lane%32)&1 == 1:
+			x.report(t, Finding{Kind: Uneven, A: x.describe(o.now(o.event.Inst), false),
+				Message: fmt.Sprintf("threads of one warp wait for each other with different masks: %#x and %#x", o.event.Mask, own),
+				Missing: "the same mask in both"})
 			return false
+		default:
+			all = false
 		}
-		here[lane] = o.m
+	}
+	if !all {
+		t.state = waitsWarp
+		return false
 	}
 	ptx.Collect(here[:], exist)
 	sync := t.event.Inst.Code == ptx.CodeWarpSync
-	var all clocks
+	var joined clocks
 	for lane := range here {
 		if here[lane] == nil {
 			continue
 		}
 		o := x.threads[k.threads[first+lane]]
 		if sync {
-			if all == nil {
-				all = x.slab.copy(o.clocks)
+			if joined == nil {
+				joined = x.slab.copy(o.clocks)
 			} else {
-				all.join(o.clocks)
+				joined.join(o.clocks)
 			}
 		}
 	}
@@ -171,7 +271,7 @@ func (x *exec) meet(t *thread) bool {
 		}
 		o := x.threads[k.threads[first+lane]]
 		if sync {
-			o.clocks.join(all)
+			o.clocks.join(joined)
 			o.tick()
 		}
 		if o != t {
@@ -179,6 +279,10 @@ func (x *exec) meet(t *thread) bool {
 		}
 	}
 	return true
+}
+
+func sameOperation(a, b *ptx.Inst) bool {
+	return a == b || a.Kind == ptx.Collective && a.Code == b.Code && (a.Code == ptx.CodeWarpSync || a.Operation == b.Operation)
 }
 
 // exit ends t, and what waited for it alone.
@@ -193,14 +297,15 @@ func (x *exec) exit(t *thread) {
 		x.open(t.cta, id)
 	}
 	x.regroup(t)
-	if k.live == 0 {
-		s.resident--
-		x.startBlocks(int(t.task))
+	if k.live > 0 {
+		return
 	}
+	x.abandoned(t)
+	x.launched(t)
+	s.resident--
+	x.startBlocks(int(t.task))
 	if s.live == 0 && s.unstarted == 0 {
 		x.finish(int(t.task))
-	} else {
-		x.launchedBy(t)
 	}
 }
 
@@ -214,3 +319,7 @@ func (x *exec) regroup(t *thread) {
 		}
 	}
 }
+
+// litter is what word k of a block's shared memory holds until somebody writes it: a kernel that depends on it has wrong
+// results.
+func litter(block, k int) uint32 { return uint32(mix(uint64(block)<<32|uint64(k+1))) | 0x01010101 }

@@ -6,10 +6,11 @@ import "slices"
 type taskState struct {
 	started   bool
 	ended     bool
-	unstarted int // blocks
-	resident  int // blocks
-	live      int // threads
-	launched  int // threads that let dependents start, or have ended
+	unstarted int     // blocks
+	queue     []int32 // of those, where a limit makes them wait
+	resident  int     // blocks
+	live      int     // threads
+	launched  int     // blocks that let dependents start, or have ended
 	done      clocks
 	begin     clocks
 }
@@ -67,7 +68,7 @@ func (x *exec) mayStart(i int) bool {
 	}
 	if e := x.c.early[i]; e >= 0 {
 		s := &x.tasks[e]
-		return s.ended || s.started && s.unstarted == 0 && s.live > 0 && s.launched >= x.c.threads(e)
+		return s.ended || s.started && s.unstarted == 0 && s.live > 0 && s.launched >= x.c.blocks(e)
 	}
 	return true
 }
@@ -89,14 +90,26 @@ func (x *exec) startTask(i int) {
 	x.startBlocks(i)
 }
 
-// startBlocks starts blocks of task i as far as the device has room.
+// startBlocks starts blocks of task i as far as its limit has room. Which ones come first nothing says.
 func (x *exec) startBlocks(i int) {
 	s := &x.tasks[i]
-	k := &x.p.Tasks[i]
-	for s.unstarted > 0 && (k.Resident == 0 || s.resident < k.Resident) {
-		x.startBlock(i, x.c.blocks(i)-s.unstarted)
+	n, most := x.c.blocks(i), x.p.Tasks[i].Resident
+	if most > 0 && most < n && s.unstarted == n {
+		x.cut("blocks that wait for room start in one order only")
+		for b := range n {
+			s.queue = append(s.queue, int32(b))
+		}
+	}
+	for s.unstarted > 0 && (most == 0 || s.resident < most) {
+		b := n - s.unstarted
+		if len(s.queue) > 0 {
+			at := x.choose.block(len(s.queue))
+			b = int(s.queue[at])
+			s.queue = slices.Delete(s.queue, at, at+1)
+		}
 		s.unstarted--
 		s.resident++
+		x.startBlock(i, b)
 	}
 }
 
@@ -129,14 +142,13 @@ func (t *thread) begin(x *exec, c clocks) {
 	t.state, t.held, t.forced, t.waiting = ready, false, nil, noTarget
 	t.writes, t.scs, t.tokens, t.choice = 0, 0, 0, -1
 	t.spins = nil
-	t.dependents, t.hurried = false, false
+	t.hurried = false
 }
 
 // finish ends task i.
 func (x *exec) finish(i int) {
 	s := &x.tasks[i]
 	s.ended = true
-	x.checkConstant(i)
 	for _, t := range x.threads {
 		if t.state == waitsGrid && x.c.early[t.task] == i {
 			t.state = ready
@@ -145,16 +157,15 @@ func (x *exec) finish(i int) {
 	x.started = false
 }
 
-// launched is griddepcontrol.launch_dependents.
-func (x *exec) launched(t *thread) { x.launchedBy(t) }
-
-func (x *exec) launchedBy(t *thread) {
-	if t.dependents {
+// launched is griddepcontrol.launch_dependents, or the end of a block: what counts is the first of these in each block.
+func (x *exec) launched(t *thread) {
+	k := &x.blocks[t.cta]
+	if k.launched {
 		return
 	}
-	t.dependents = true
+	k.launched = true
 	s := &x.tasks[t.task]
-	if s.launched++; s.launched == x.c.threads(int(t.task)) {
+	if s.launched++; s.launched == x.c.blocks(int(t.task)) {
 		x.started = false // a dependent may start
 	}
 }
@@ -261,26 +272,47 @@ type constantRead struct {
 	off, n int
 }
 
-// checkConstant reports what a kernel read with ld.global.nc and somebody wrote while it ran.
-func (x *exec) checkConstant(i int) {
-	begin := x.tasks[i].begin
-	for _, r := range x.constant {
-		if int(r.task) != i || x.over {
-			continue
+// readsConstant is a ld.global.nc of t: whoever wrote that memory must have done so ahead of the launch.
+func (x *exec) readsConstant(t *thread, b *buffer, off, n int) {
+	r := constantRead{t.now(t.event.Inst), b, off, n}
+	x.constant = append(x.constant, r)
+	begin := x.tasks[t.task].begin
+	for i := off; i < off+n; i++ {
+		c := &b.cells[i/4]
+		m := &c.mark
+		if c.parts != nil {
+			m = &c.parts[i%4]
 		}
-		for k := r.off / 4; k <= (r.off+r.n-1)/4; k++ {
-			c := &r.buffer.cells[k]
-			w := c.writer
-			if c.parts != nil {
-				w = c.parts[0].writer
-			}
-			if c.loc != nil {
-				w = c.loc.last().event
-			}
+		for _, w := range append(m.also[:len(m.also):len(m.also)], m.writer) {
 			if !begin.has(w.id, w.n) {
 				x.constantWritten(w, r)
-				break
+				return
+			}
+		}
+		for l := c.loc; l != nil; l = l.next {
+			if at := b.base + uint64(i); at < l.address || at >= l.address+uint64(l.size) {
+				continue
+			}
+			for _, w := range l.order {
+				if !begin.has(w.id, w.n) {
+					x.constantWritten(w.event, r)
+					return
+				}
 			}
 		}
 	}
+}
+
+// writesConstant is whether a kernel that reads this memory with ld.global.nc need not have ended ahead of a write of t.
+func (x *exec) writesConstant(t *thread, w event, b *buffer, off, n int) bool {
+	for _, r := range x.constant {
+		if r.buffer != b || off >= r.off+r.n || r.off >= off+n {
+			continue
+		}
+		if s := &x.tasks[r.task]; !s.ended || !t.clocks.all(s.done) {
+			x.constantWritten(w, r)
+			return true
+		}
+	}
+	return false
 }

@@ -34,19 +34,17 @@ type thread struct {
 	gathered []placedHead // what strong reads saw, for an acquire to come
 	pending  []pending
 
-	state      state
-	held       bool // at an operation that has not been performed
-	event      ptx.Event
-	forced     *write // what the read at hand must take
-	waiting    target // with waitsWrite
-	barrier    int32
-	writes     int32 // to locations
-	choice     int32 // where the operation at hand was decided, -1 if nowhere
-	scs        int32 // fence.sc
-	tokens     uint64
-	hurried    bool // it no longer waits for values that let it leave a loop
-	dependents bool // it has let dependents start, or ended
-	spins      map[*ptx.Inst]spin
+	state   state
+	held    bool // at an operation that has not been performed
+	event   ptx.Event
+	forced  *write // what the read at hand must take
+	waiting target // with waitsWrite
+	writes  int32  // to locations
+	choice  int32  // where the operation at hand was decided, -1 if nowhere
+	scs     int32  // fence.sc
+	tokens  uint64
+	hurried bool // it no longer waits for values that let it leave a loop
+	spins   map[*ptx.Inst]spin
 }
 
 type placedHead struct {
@@ -69,10 +67,18 @@ type pending struct {
 type target struct {
 	thread int32 // index in exec.threads; -1: none
 	nth    int32
-	pass   bool // of a load that stays open: also across fences, which then must not synchronise with what it sees
+	pass   bool   // of a load that stays open: also across fences, which then must not synchronise with what it sees
+	at     uint64 // the location's address, as a thread's nth write may be another when it goes another way; 0: any
 }
 
-func (w target) same(o target) bool { return w.thread == o.thread && w.nth == o.nth }
+// same is whether o is what w waits for; elsewhere: the thread has gone another way, and what w waits for never comes.
+func (w target) same(o target) (same, elsewhere bool) {
+	if w.thread != o.thread || w.nth != o.nth {
+		return false, false
+	}
+	same = w.at == o.at || w.at == 0
+	return same, !same
+}
 
 var noTarget = target{thread: -1}
 

@@ -70,6 +70,9 @@ func unfit(t *litmus.Test) string {
 			straight := true
 			for i := range t.Threads[c].Code {
 				in := &t.Threads[c].Code[i]
+				if in.Op == litmus.Fence && (in.Sem == litmus.Acquire || in.Sem == litmus.Release) {
+					return "fence.acquire and fence.release need PTX 8.6, and the others run with less"
+				}
 				if in.Op == litmus.Branch || in.Op == litmus.Exit {
 					straight = false
 				}

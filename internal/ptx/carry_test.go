@@ -66,7 +66,7 @@ const quietVars = ".shared .align 8 .b8 s[64]; .local .b32 v;\n"
 const quietBody = `
 	membar.cta; membar.gl; membar.sys; fence.sc.sys; fence.acq_rel.cta; fence.acq_rel.gpu; fence.cluster;
 	prefetch.global.L2 [%rd0]; prefetch.L1 [%rd0+8]; prefetch.global.L2::evict_last [%rd0];
-	discard.global.L2 [%rd0], 128; applypriority.global.L2::evict_normal [%rd0], 128;
+	applypriority.global.L2::evict_normal [%rd0], 128;
 	griddepcontrol.launch_dependents; griddepcontrol.wait;
 	ldu.global.u32 %r1, [%rd0];
 	ld.acquire.gpu.global.u64 %rd1, [%rd0+8]; add.u64 %rd1, %rd1, 1; st.release.cluster.global.u64 [%rd0+8], %rd1;

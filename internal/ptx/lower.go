@@ -1,6 +1,7 @@
 package ptx
 
 import (
+	"hash/fnv"
 	"strconv"
 	"strings"
 )
@@ -8,7 +9,9 @@ import (
 // lowerFile turns a parsed file into a Module.
 func lowerFile(f *file, name, src string, keep bool) (m *Module, err error) {
 	defer catch(&err)
-	m = &Module{Info: f.info, kernels: map[string]*Kernel{}}
+	sum := fnv.New64a()
+	sum.Write([]byte(src))
+	m = &Module{Info: f.info, Sum: sum.Sum64(), kernels: map[string]*Kernel{}}
 	lo := &lowering{name: name, text: src, file: f, keep: keep, funcs: map[string]*function{}, root: newScope(nil)}
 	for _, v := range f.vars {
 		lo.moduleVar(m, v)

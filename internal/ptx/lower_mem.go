@@ -293,12 +293,12 @@ func lowerPrefetch(b *builder) {
 	b.emit(op{code: opNop})
 }
 
-// lowerDiscard is discard and applypriority: hints on a line of L2.
-func lowerDiscard(b *builder) {
+// lowerApplyPriority: a hint on a line of L2.
+func lowerApplyPriority(b *builder) {
 	o := op{}
 	o.space = b.stateSpace(spGlobal)
-	b.needMod("L2", "L2::evict_normal")
-	b.require(80, 74, b.in.name)
+	b.needMod("L2::evict_normal")
+	b.require(80, 74, "applypriority")
 	b.nargs(2)
 	b.place(&o, &b.in.args[0])
 	if n := b.in.args[1]; n.kind != argInt || n.val != 128 {
@@ -316,8 +316,12 @@ func lowerMembar(b *builder) {
 func lowerFence(b *builder) {
 	b.require(70, 60, "fence")
 	o := op{code: opNop, sub: nopFence, sem: semAcqRel}
-	if b.take("sc", "acq_rel") == "sc" {
+	switch sem := b.take("sc", "acq_rel", "acquire", "release"); sem {
+	case "sc":
 		o.sem = semSC
+	case "acquire", "release":
+		b.require(90, 86, "fence."+sem)
+		o.sem = map[string]uint8{"acquire": semAcquire, "release": semRelease}[sem]
 	}
 	if o.scope = b.scopeMod(); o.scope == scopeNone && len(b.mods) == 0 {
 		b.fail("`fence` needs a scope: .cta, .cluster, .gpu or .sys")

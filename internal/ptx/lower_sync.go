@@ -10,7 +10,7 @@ const (
 )
 
 // lowerBar is bar and barrier, which differ in what they promise about the warp: .aligned and bar
-// ask that all threads of the warp run it together, which is not relied upon here.
+// ask that all threads of the warp run it together, which a Block does not rely on. imm is 1 for these.
 func lowerBar(b *builder) {
 	if b.take("warp") != "" {
 		b.needMod("sync")
@@ -18,14 +18,14 @@ func lowerBar(b *builder) {
 		b.emit(op{code: opWarpSync, kb: k32, b: b.src(0, tB32)})
 		return
 	}
+	o := op{code: opBarrier, imm: 1}
 	if b.in.name == "barrier" {
 		if b.has("cluster") {
 			b.fail("cluster barriers are not supported")
 		}
-		b.has("aligned")
+		o.imm = b2i(b.has("aligned"))
 	}
 	b.has("cta")
-	o := op{code: opBarrier}
 	kind := b.needMod("sync", "arrive", "red")
 	arg := 0
 	switch kind {

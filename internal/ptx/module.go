@@ -6,6 +6,7 @@ import "sync"
 type Module struct {
 	Info    Info
 	Globals []Global // .global and .const variables, in order of declaration
+	Sum     uint64   // a hash of the text
 
 	kernels map[string]*Kernel
 }

@@ -20,6 +20,7 @@ func TestParseErrors(t *testing.T) {
 	}{
 		{"unknown instruction", "\n\tfrob.b32 %r1, %r2;", 2, "unknown instruction `frob`: `frob.b32 %r1, %r2;`"},
 		{"known but refused", "cp.async.ca.shared.global [%r1], [%rd1], 4;", 1, "`cp` is not supported: asynchronous copies are not emulated"},
+		{"discard", "discard.global.L2 [%rd1], 128;", 1, "`discard` is not supported: it leaves memory without a value; leave it out"},
 		{"mbarrier", "mbarrier.init.shared.b64 [%r1], 1;", 1, "`mbarrier` is not supported"},
 		{"wgmma", "wgmma.fence.sync.aligned;", 1, "matrix instructions are not emulated"},
 		{"unknown modifier", "add.foo.u32 %r1, %r2, %r3;", 1, "unknown modifier `.foo` of `add`"},

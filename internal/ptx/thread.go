@@ -10,8 +10,9 @@ import (
 // thread by itself as far as what concerns it alone: arithmetic, branches, parameters, local memory. Everything else is
 // an Event, which the caller answers. A thread is used by one goroutine at a time.
 //
-// What differs from a Block: activemask is every lane that the warp has, since lanes are not in step; %clock counts the
-// thread's own instructions; Launch.StepLimit bounds these; hints (prefetch, discard, applypriority) are no events.
+// What differs from a Block: a kernel with activemask is refused, since lanes are not in step; local memory is not zero at
+// the start, since nothing says that it is; %clock counts the thread's own instructions; Launch.StepLimit bounds these;
+// hints (prefetch, applypriority) are no events.
 type Thread struct {
 	prog   *program
 	launch *Launch
@@ -51,7 +52,7 @@ type deferred struct {
 }
 
 // NewThread makes a thread ready to run at the kernel's entry. The launch needs neither Memory nor SM. It fails when
-// the launch does not fit the kernel.
+// the launch does not fit the kernel, and with an *Error for a kernel that depends on which lanes are in step.
 func NewThread(l *Launch, block, thread [3]uint32) (*Thread, error) {
 	if err := l.validate(); err != nil {
 		return nil, err
@@ -63,12 +64,16 @@ func NewThread(l *Launch, block, thread [3]uint32) (*Thread, error) {
 	}
 	k := l.Kernel
 	p := k.forThreads()
+	if p.no != nil {
+		return nil, p.no
+	}
 	t := &Thread{prog: p, launch: l, shared: uint64(k.dynamicAt() + l.Shared), limit: l.StepLimit,
 		regs: make([]uint64, p.size), local: make([]byte, k.Local)}
 	if t.limit == 0 {
 		t.limit = math.MaxUint64
 	}
 	p.fill(l, t.regs)
+	litter(t.local)
 	t.place(block, thread)
 	return t, nil
 }
@@ -76,9 +81,16 @@ func NewThread(l *Launch, block, thread [3]uint32) (*Thread, error) {
 // Reset takes the thread back to the entry, as another thread of the launch, which must be one that exists.
 func (t *Thread) Reset(block, thread [3]uint32) {
 	clear(t.regs[:t.prog.regs])
-	clear(t.local)
+	litter(t.local)
 	t.state, t.pc, t.steps, t.defers, t.ev, t.fault = runs, 0, 0, t.defers[:0], Event{}, nil
 	t.place(block, thread)
+}
+
+// litter is what memory holds that nobody has written.
+func litter(p []byte) {
+	for i := range p {
+		p[i] = byte(0xb5 + 41*i)
+	}
 }
 
 func (t *Thread) place(block, thread [3]uint32) {
@@ -187,6 +199,9 @@ next:
 	}
 	return to
 }
+
+// Allow lets the thread execute n more instructions, whatever Launch.StepLimit says. Then Next fails with a Deadlock.
+func (t *Thread) Allow(n uint64) { t.limit = t.steps + n }
 
 // Next runs the thread to its next event. An event that needs an answer and has none is returned again. After Exit
 // there is only Exit. The error is always a *Fault, and stays.

@@ -51,8 +51,10 @@ type Inst struct {
 	Red         bool      // an Atomic whose result nobody gets
 	Atomic      string    // "add", "exch", "cas", …
 	Barrier     BarrierKind
-	Code        Code // which Collective
-	Loop        bool // on a cycle of the kernel's control flow
+	Aligned     bool   // a Barrier that all threads of a warp run together, or none
+	Code        Code   // which Collective
+	Operation   string // the same with its modifiers: "shfl.sync.idx.b32"
+	Loop        bool   // on a cycle of the kernel's control flow
 }
 
 // Sem is the strength of a memory operation, as PTX names it.

@@ -97,8 +97,6 @@ func (t *Thread) alu(o *op) {
 		t.unpack(o, a, 32)
 	case opSpecial:
 		r[o.d] = t.special(o)
-	case opActive:
-		r[o.d] = uint64(t.exist)
 	case opCarry:
 		v, c := o.carry(a, b, r[o.c], o.ke != kNone && r[o.e] != 0)
 		if o.kd == k32 {

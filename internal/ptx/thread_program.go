@@ -1,5 +1,7 @@
 package ptx
 
+import "strings"
+
 // program is a kernel for threads: the same operations over one register file, which holds the registers of all
 // kinds and then the constants of all kinds.
 type program struct {
@@ -10,6 +12,7 @@ type program struct {
 	fixed [4]int32 // and where its constants
 	regs  int      // registers, without the constants
 	size  int      // of the file
+	no    *Error   // why threads cannot run it
 }
 
 // Insts lists the instructions that give rise to events, in the order of the lowered code. Those of local memory
@@ -43,6 +46,10 @@ func newProgram(k *Kernel) *program {
 		p.insts[i].Loop = loops[i]
 		if p.insts[i].Kind != 0 {
 			p.list = append(p.list, &p.insts[i])
+		}
+		if o.code == opActive && p.no == nil {
+			p.no = &Error{File: k.file, Line: p.insts[i].Line, Text: p.insts[i].Text,
+				Msg: "`activemask` is not supported here: which lanes are in step is chance; pass masks to where they are needed"}
 		}
 	}
 	return p
@@ -109,13 +116,24 @@ func describe(k *Kernel, o *op) Inst {
 			in.Kind = GridLaunch
 		}
 	case opBarrier:
-		in.Kind, in.Barrier = Barrier, BarrierKind(o.sub)+1
+		in.Kind, in.Barrier, in.Aligned = Barrier, BarrierKind(o.sub)+1, o.imm != 0
 	case opSleep:
 		in.Kind = Sleep
 	case opWarpSync, opShuffle, opVote, opMatch, opReduce, opElect:
 		in.Kind, in.Code = Collective, Code(o.code-opWarpSync)+CodeWarpSync
+		in.Operation = operation(in.Text)
 	}
 	return in
+}
+
+// operation is the opcode of an instruction and its modifiers, without the guard.
+func operation(text string) string {
+	for _, word := range strings.Fields(text) {
+		if word[0] != '@' {
+			return word
+		}
+	}
+	return text
 }
 
 // cycles tells which operations lie on a cycle: the strongly connected components of more than one operation, by

@@ -364,3 +364,56 @@ func TestThreadRegisters(t *testing.T) {
 	require.False(t, ok)
 	require.Less(t, len(plain.regs), len(th.regs))
 }
+
+// Each half of a fence has a version and a target of its own.
+func TestHalfFences(t *testing.T) {
+	text := func(fence, version, target string) string {
+		return ".version " + version + "\n.target " + target + "\n.address_size 64\n.visible .entry k()\n{\n\t" + fence + ";\n\tret;\n}\n"
+	}
+	for fence, sem := range map[string]Sem{"fence.acquire.gpu": Acquire, "fence.release.gpu": Release} {
+		m, err := Parse("k.ptx", []byte(text(fence, "8.6", "sm_90")))
+		require.NoError(t, err)
+		k, _ := m.Kernel("k")
+		th, err := NewThread(&Launch{Kernel: k, Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{1, 1, 1}}, [3]uint32{}, [3]uint32{})
+		require.NoError(t, err)
+		in := next(t, th).Inst
+		require.Equal(t, []any{Fence, sem, ScopeGPU}, []any{in.Kind, in.Sem, in.Scope})
+		_, err = Parse("k.ptx", []byte(text(fence, "8.5", "sm_90")))
+		require.ErrorContains(t, err, "needs .version 8.6 or later")
+		_, err = Parse("k.ptx", []byte(text(fence, "8.6", "sm_80")))
+		require.ErrorContains(t, err, "needs .target sm_90 or later")
+	}
+}
+
+// Allow bounds one stretch, in the place of the launch's limit.
+func TestAllow(t *testing.T) {
+	th := observed(t, "mov.u32 %r1, 0; A: add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 2000; @%p1 bra A; nanosleep.u32 1; bra A;")
+	th.Allow(10_000)
+	require.Equal(t, Sleep, next(t, th).Kind)
+	th.Allow(10_000)
+	require.Equal(t, Sleep, next(t, th).Kind)
+	th.Allow(2)
+	_, err := th.Next()
+	var f *Fault
+	require.ErrorAs(t, err, &f)
+	require.Equal(t, Deadlock, f.Kind)
+}
+
+// Which lanes are in step is nothing that a thread on its own can know.
+func TestThreadsHaveNoActiveMask(t *testing.T) {
+	m := parse(t, entry("mov.u32 %r1, 1;\nactivemask.b32 %r2; st.global.u32 [%rd0], %r2;"))
+	_, err := NewThread(&Launch{Kernel: m, Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{32, 1, 1}, Params: make([]byte, 8)}, [3]uint32{}, [3]uint32{})
+	var e *Error
+	require.ErrorAs(t, err, &e)
+	require.NotZero(t, e.Line)
+	require.Equal(t, "activemask.b32 %r2;", e.Text)
+}
+
+// Local memory that nobody wrote holds something, the same for every thread.
+func TestLocalIsNotZero(t *testing.T) {
+	th := observed(t, ".local .align 4 .b32 l[2]; ld.local.u32 %r1, [l+4]; st.global.u32 [%rd0], %r1;")
+	v := next(t, th).Values[0]
+	require.NotZero(t, v)
+	th.Reset([3]uint32{}, [3]uint32{})
+	require.Equal(t, v, next(t, th).Values[0])
+}

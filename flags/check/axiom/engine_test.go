@@ -24,9 +24,9 @@ func TestEngine(t *testing.T) {
 		require.NoError(t, err)
 		for _, l := range tests {
 			n++
-			v, r, err := l.Run(check.Options{Strategy: check.Exhaustive, Executions: 100000})
+			v, r, err := l.Run(t.Context(), check.Options{Strategy: check.Exhaustive, Executions: 100000})
 			require.NoError(t, err, l.Name)
-			vr, q, err := l.Run(check.Options{Executions: 2000})
+			vr, q, err := l.Run(t.Context(), check.Options{Executions: 2000})
 			require.NoError(t, err, l.Name)
 			if !v.OK() || !vr.Sound() {
 				t.Logf("%s:%d %s: exhaustive %v; random %v; %v", filepath.Base(f), l.Line, l.Name, v.String(), vr.String(), r.Why)
@@ -80,9 +80,9 @@ func TestEngineCycles(t *testing.T) {
 		e := &check.Litmus{Test: l}
 		p, err := e.Program()
 		require.NoError(t, err)
-		all, err := check.Check(p, check.Options{Strategy: check.Exhaustive, Executions: 20000, NoFix: true})
+		all, err := check.Check(t.Context(), p, check.Options{Strategy: check.Exhaustive, Executions: 20000, NoFix: true})
 		require.NoError(t, err)
-		some, err := check.Check(p, check.Options{Executions: 500, NoFix: true})
+		some, err := check.Check(t.Context(), p, check.Options{Executions: 500, NoFix: true})
 		require.NoError(t, err)
 		for _, r := range []*check.Result{all, some} {
 			for o := range r.Outcomes {

@@ -38,7 +38,7 @@ func TestExamples(t *testing.T) {
 			for _, strategy := range []check.Strategy{check.Random, check.PCT} {
 				for _, world := range []string{"2", "3"} {
 					p := program(t, &e, map[string]string{"world": world})
-					r, err := check.Check(p, check.Options{Strategy: strategy, Executions: 400, NoFix: true})
+					r, err := check.Check(t.Context(), p, check.Options{Strategy: strategy, Executions: 400, NoFix: true})
 					require.NoError(t, err)
 					if !e.Fault {
 						require.Empty(t, r.Findings, "%v", r.Findings)

@@ -1,0 +1,284 @@
+package check
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fenceline/fenceline/internal/ptx"
+)
+
+// specced is the program of a spec, for kernels of this text.
+func specced(t *testing.T, kernels, spec string) *Program {
+	t.Helper()
+	m, err := ptx.Parse("k.ptx", []byte(".version 8.3\n.target sm_90\n.address_size 64\n"+kernels))
+	require.NoError(t, err)
+	s, err := ParseSpec("k.spec", spec)
+	require.NoError(t, err)
+	p, err := s.Program(m, nil)
+	require.NoError(t, err)
+	return p
+}
+
+// kernel is an entry that is given the addresses o and a, and has its thread's index in t.
+func kernel(name, body string) string {
+	return ".visible .entry " + name + `(.param .u64 po, .param .u64 pa) {
+.reg .b64 o, a; .reg .b32 t, u, v, w; .reg .pred p, q; .shared .align 4 .b8 s[16];
+ld.param.u64 o, [po];
+ld.param.u64 a, [pa];
+mov.u32 t, %tid.x;
+` + body + "\nret;\n}\n"
+}
+
+const twoWords = "world 1\nbuffer o size 4 on 0\nbuffer a size 4 on 0\narg 0 ptr o\narg 1 ptr a\n"
+
+// found is what a search through all executions and one at random find. Tokens replay it.
+func found(t *testing.T, p *Program) (all, random *Result) {
+	t.Helper()
+	all, err := Check(context.Background(), p, Options{Strategy: Exhaustive})
+	require.NoError(t, err)
+	random, err = Check(context.Background(), p, Options{Executions: 200})
+	require.NoError(t, err)
+	for _, r := range []*Result{all, random} {
+		for i := range r.Findings {
+			f := &r.Findings[i]
+			t.Log(f.String())
+			again, err := Check(context.Background(), p, Options{Replay: f.Token})
+			require.NoError(t, err)
+			require.Len(t, again.Findings, 1)
+			require.Equal(t, f.key(), again.Findings[0].key())
+		}
+	}
+	return all, random
+}
+
+func clean(t *testing.T, p *Program) {
+	t.Helper()
+	all, random := found(t, p)
+	require.Empty(t, all.Findings)
+	require.Empty(t, random.Findings)
+	require.True(t, all.Exhaustive, all.Why)
+}
+
+func faulty(t *testing.T, p *Program, kind Kind, message string) *Finding {
+	t.Helper()
+	all, random := found(t, p)
+	for _, r := range []*Result{all, random} {
+		require.Len(t, r.Findings, 1)
+		require.Equal(t, kind, r.Findings[0].Kind)
+		require.Contains(t, r.Findings[0].Message, message)
+	}
+	return &all.Findings[0]
+}
+
+// Threads of one warp at different barriers: undefined where they are aligned.
+func TestDivergedBarrier(t *testing.T) {
+	at := func(one, other string) *Program {
+		return specced(t, kernel("k", "and.b32 u, t, 1;\nsetp.eq.u32 p, u, 0;\n@p bra A;\n"+one+"\nbra B;\nA:\n"+other+"\nB:"), twoWords+"launch k block 64")
+	}
+	for _, c := range [][2]string{
+		{"bar.sync 0;", "bar.sync 0;"},
+		{"bar.sync 0;", "bar.sync 1;"},
+		{"barrier.sync.aligned 0;", "bar.sync 0;"},
+		{"bar.red.popc.u32 v, 0, p;", "bar.red.popc.u32 v, 0, p;"},
+		{"bar.arrive 1, 64;", "bar.sync 1, 64;"},
+	} {
+		f := faulty(t, at(c[0], c[1]), Uneven, "different barriers that are aligned")
+		require.Equal(t, f.A.Thread[0]/32, f.B.Thread[0]/32)
+		require.NotEqual(t, f.A.Line, f.B.Line)
+	}
+	clean(t, at("barrier.sync 0;", "barrier.sync 0;"))
+	clean(t, at("barrier.sync 0;", "barrier.cta.sync 0;"))
+
+	clean(t, specced(t, kernel("k", "setp.lt.u32 p, t, 32;\n@p bra A;\nbar.sync 0;\nbra B;\nA:\nbar.sync 0;\nB:"), twoWords+"launch k block 64"))
+	faulty(t, specced(t, kernel("k", "and.b32 u, t, 1;\nbar.sync u;"), twoWords+"launch k block 64"), Uneven, "are at barriers")
+}
+
+// Those that have left are waited for no more, whether they leave before or after the others come.
+func TestBarrierWithoutSome(t *testing.T) {
+	for _, bar := range []string{"bar.sync 0;", "barrier.sync 0;", "bar.sync 1, 64;"} {
+		clean(t, specced(t, kernel("k", "setp.eq.u32 p, t, 5;\n@p ret;\n"+bar), twoWords+"launch k block 64"))
+		clean(t, specced(t, kernel("k", "setp.eq.u32 p, t, 5;\n@!p bra A;\nL:\nld.acquire.gpu.global.u32 v, [a];\nsetp.eq.u32 q, v, 0;\n@q bra L;\nret;\nA:\n"+
+			"setp.eq.u32 p, t, 40;\n@p st.release.gpu.global.u32 [a], 1;\n"+bar), twoWords+"launch k block 64"))
+	}
+}
+
+func TestBarrierLeft(t *testing.T) {
+	f := faulty(t, specced(t, kernel("k", "bar.arrive 1, 64;"), twoWords+"launch k block 32"), Uneven, "barrier 1 open: 32 threads have come, and it counts 64")
+	require.Equal(t, "bar.arrive 1, 64;", f.B.Text)
+	clean(t, specced(t, kernel("k", "bar.arrive 1, 64;"), twoWords+"launch k block 64"))
+}
+
+// Warp 0 meets warp 1 or warp 2, whichever comes first.
+func TestBarrierPairing(t *testing.T) {
+	body := func(more string) string {
+		return `shr.u32 w, t, 5;
+setp.eq.u32 p, t, 32;
+@p st.global.u32 [a], 5;
+setp.eq.u32 p, w, 0;
+setp.eq.u32 q, w, 2;
+@p bra W0;
+` + more + `
+bar.arrive 1, 64;
+ret;
+W0:
+bar.sync 1, 64;
+bar.sync 2, 64;
+bar.sync 1, 64;
+setp.eq.u32 p, t, 0;
+@!p ret;
+ld.global.u32 v, [a];
+st.global.u32 [o], v;`
+	}
+	spec := twoWords + "launch k block 96\nexpect o u32 = 5"
+	all, random := found(t, specced(t, kernel("k", body("@!q bar.arrive 2, 64;")), spec))
+	require.Len(t, random.Findings, 1, "both arrivals may come before warp 0")
+	require.Equal(t, Stuck, random.Findings[0].Kind)
+	require.False(t, all.Exhaustive)
+	// Warp 2 arrives once warp 1 and warp 0 have met.
+	ordered := `@q bra W2;
+bar.arrive 1, 64;
+bar.sync 3, 64;
+bar.arrive 2, 64;
+ret;
+W2:
+bar.sync 3, 64;`
+	all, _ = found(t, specced(t, kernel("k", body(ordered)), spec))
+	require.False(t, all.Exhaustive, "the barrier 3 does not say that warp 0 has come")
+	clean(t, specced(t, kernel("k", `shr.u32 w, t, 5;
+setp.eq.u32 p, w, 0;
+@p bra W0;
+setp.eq.u32 p, t, 32;
+mov.u32 u, 0;
+L:
+@p st.global.u32 [a], u;
+bar.arrive 1, 64;
+bar.sync 2, 64;
+add.u32 u, u, 1;
+setp.lt.u32 q, u, 3;
+@q bra L;
+ret;
+W0:
+setp.eq.u32 p, t, 0;
+mov.u32 u, 0;
+M:
+bar.sync 1, 64;
+@p ld.global.u32 v, [a];
+bar.arrive 2, 64;
+add.u32 u, u, 1;
+setp.lt.u32 q, u, 3;
+@q bra M;
+@p st.global.u32 [o], v;`), twoWords+"launch k block 64\nexpect o u32 = 2"))
+}
+
+// An arrival counts as often as it is made, and orders what came before it alone.
+func TestBarrierArrivals(t *testing.T) {
+	all, random := found(t, specced(t, kernel("k", `shr.u32 w, t, 5;
+setp.eq.u32 p, w, 0;
+@p bra W0;
+bar.arrive 1, 96;
+bar.arrive 1, 96;
+ret;
+W0:
+bar.sync 1, 96;`), twoWords+"launch k block 64"))
+	require.Empty(t, all.Findings)
+	require.Empty(t, random.Findings)
+	faulty(t, specced(t, kernel("k", `shr.u32 w, t, 5;
+setp.eq.u32 p, w, 0;
+@p bra W0;
+bar.arrive 1, 64;
+setp.eq.u32 p, t, 32;
+@p st.global.u32 [a], 1;
+ret;
+W0:
+bar.sync 1, 64;
+setp.eq.u32 p, t, 0;
+@p ld.global.u32 v, [a];`), twoWords+"launch k block 64"), Race, "nothing orders")
+}
+
+// Blocks that wait for room start in any order.
+func TestResidentOrder(t *testing.T) {
+	p := specced(t, kernel("k", `mov.u32 u, %ctaid.x;
+setp.eq.u32 q, u, 0;
+@q bra S;
+L:
+ld.acquire.gpu.global.u32 v, [a];
+setp.eq.u32 p, v, 0;
+@p bra L;
+ret;
+S:
+st.release.gpu.global.u32 [a], 1;`), twoWords+"param room = 0\nlaunch k grid 3 block 1 resident room")
+	clean(t, p)
+	p.Tasks[0].Resident = 3
+	clean(t, p)
+	p.Tasks[0].Resident = 1
+	all, random := found(t, p)
+	require.False(t, all.Exhaustive)
+	require.Contains(t, all.Why, "one order")
+	require.Len(t, random.Findings, 1)
+	require.Equal(t, Stuck, random.Findings[0].Kind)
+}
+
+// Threads meet whose operation and mask are the same, at whichever instruction.
+func TestWarpMeets(t *testing.T) {
+	at := func(one, other, spec string) *Program {
+		return specced(t, kernel("k", "mov.u32 v, 7;\nsetp.eq.u32 p, t, 0;\n@p bra A;\n"+one+"\nbra B;\nA:\nst.global.u32 [a], 1;\n"+other+"\nB:\nsetp.eq.u32 q, t, 1;\n"+
+			"@q ld.global.u32 u, [a];\n@q st.global.u32 [o], v;"), twoWords+"launch k block 2\n"+spec)
+	}
+	clean(t, at("bar.warp.sync 3;", "bar.warp.sync 3;", "expect o u32 = 7"))
+	clean(t, at("bar.warp.sync 3;", "barrier.warp.sync 3;", ""))
+	shfl := "shfl.sync.idx.b32 v, t, 0, 31, 3;"
+	faulty(t, at(shfl, shfl, ""), Race, "nothing orders") // it orders no memory
+	clean(t, at(shfl+"\nbar.warp.sync 3;", shfl+"\nbar.warp.sync 3;", "expect o u32 = 0"))
+	faulty(t, at("bar.warp.sync 3;", "bar.warp.sync -1;", ""), Uneven, "different masks: 0x")
+	faulty(t, at(shfl, "shfl.sync.idx.b32 v, t, 0, 31, -1;", ""), Uneven, "different masks: 0x")
+	faulty(t, at(shfl, "shfl.sync.up.b32 v, t, 0, 31, 3;", ""), Stuck, "never comes")
+	faulty(t, at(shfl, "vote.sync.any.pred q, p, 3;", ""), Stuck, "never comes")
+	faulty(t, at("bar.warp.sync 1;", "bar.warp.sync 1;", ""), Uneven, "does not name the thread itself")
+	// Lane 1 meets lane 2 first, and then lane 0.
+	clean(t, specced(t, kernel("k", `setp.eq.u32 p, t, 0;
+setp.eq.u32 q, t, 1;
+selp.b32 u, 3, 6, p;
+bar.warp.sync u;
+@q bar.warp.sync 3;`), twoWords+"launch k block 3"))
+}
+
+// A block has let dependents start when any of its threads has, or all have ended.
+func TestDependentsPerBlock(t *testing.T) {
+	p := specced(t, kernel("k", `mov.u32 u, %ctaid.x;
+setp.eq.u32 p, u, 1;
+@p ret;
+setp.ne.u32 p, t, 0;
+@!p griddepcontrol.launch_dependents;
+L:
+ld.acquire.gpu.global.u32 v, [a];
+setp.eq.u32 p, v, 0;
+@p bra L;`)+kernel("d", "st.release.gpu.global.u32 [a], 1;"), twoWords+"launch k grid 2 block 2\nlaunch d block 1 dependent")
+	clean(t, p)
+	faulty(t, specced(t, kernel("k", `mov.u32 u, %ctaid.x;
+setp.eq.u32 p, u, 1;
+@!p griddepcontrol.launch_dependents;
+L:
+ld.acquire.gpu.global.u32 v, [a];
+setp.eq.u32 p, v, 0;
+@p bra L;`)+kernel("d", "st.release.gpu.global.u32 [a], 1;"), twoWords+"launch k grid 2 block 2\nlaunch d block 1 dependent"), Stuck, "never comes")
+}
+
+// What nobody wrote is not zero.
+func TestUnwrittenMemory(t *testing.T) {
+	for _, load := range []string{"ld.shared.u32 v, [s+4];", "ld.volatile.shared.u32 v, [s];", "atom.shared.add.u32 v, [s], 1;",
+		".local .align 4 .b32 l; ld.local.u32 v, [l];"} {
+		faulty(t, specced(t, kernel("k", load+"\nst.global.u32 [o], v;"), twoWords+"launch k block 1\nexpect o u32 = 0"), Stale, "")
+	}
+	clean(t, specced(t, kernel("k", "st.shared.u32 [s], 3;\nld.shared.u32 v, [s];\nst.global.u32 [o], v;"), twoWords+"launch k block 1\nexpect o u32 = 3"))
+}
+
+// Which lanes are in step is left open, and so it is not checked.
+func TestActiveMaskIsRefused(t *testing.T) {
+	_, err := Check(context.Background(), specced(t, kernel("k", "activemask.b32 v;"), twoWords+"launch k block 32"), Options{})
+	var e *ptx.Error
+	require.ErrorAs(t, err, &e)
+	require.Contains(t, e.Msg, "pass masks")
+	require.Equal(t, 9, e.Line)
+}

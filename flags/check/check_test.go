@@ -1,0 +1,128 @@
+package check
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// spinning is a column whose weak load never sees anything new: one loop that has memory operations and one that has none.
+func spinning(t *testing.T, quiet bool) *Program {
+	if quiet {
+		return columns(t, false, "A: bra A;")
+	}
+	return columns(t, false, ".reg .pred %spin;\nA: ld.global.u32 %r0, [x];\nsetp.eq.u32 %spin, %r0, 0;\n@%spin bra A;")
+}
+
+// A kernel that never ends is a finding, and nothing is tried to mend or to shorten it.
+func TestEndless(t *testing.T) {
+	for _, quiet := range []bool{false, true} {
+		for _, s := range []Strategy{Random, PCT, Exhaustive} {
+			p := spinning(t, quiet)
+			p.Stronger = func(*Finding) []Variant {
+				t.Error("variants of a kernel that never ends")
+				return nil
+			}
+			r, err := Check(t.Context(), p, Options{Strategy: s, Steps: 100_000, Findings: 3})
+			require.NoError(t, err)
+			require.Len(t, r.Findings, 1)
+			f := &r.Findings[0]
+			require.Equal(t, Endless, f.Kind)
+			require.Contains(t, f.Message, "a kernel that never ends")
+			require.NotZero(t, f.B.Line)
+			require.False(t, r.Exhaustive)
+			require.EqualValues(t, 1, r.Executions)
+		}
+	}
+}
+
+// A variant that is tried for a fix takes so many steps and no more, and a few long executions of it prove nothing.
+func TestFixIsBounded(t *testing.T) {
+	p := columns(t, false, "st.global.u32 [x], 1;", "st.global.u32 [x], 2;")
+	slow := columns(t, false, ".reg .pred %more;\nA: ld.global.u32 %r0, [x];\nadd.u32 %r1, %r1, 1;\nsetp.lt.u32 %more, %r1, 5000000;\n@%more bra A;")
+	p.Stronger = func(*Finding) []Variant { return []Variant{{"slow", slow}} }
+	start := time.Now()
+	r, err := Check(t.Context(), p, Options{Executions: 1000})
+	require.NoError(t, err)
+	require.Equal(t, Race, r.Findings[0].Kind)
+	require.Empty(t, r.Findings[0].Fix)
+	require.Less(t, time.Since(start), 30*time.Second)
+}
+
+// Check ends when its context does, within an execution and between two, with what it has.
+func TestInterrupted(t *testing.T) {
+	for _, s := range []Strategy{Random, PCT, Exhaustive} {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		start := time.Now()
+		r, err := Check(ctx, spinning(t, false), Options{Strategy: s, Steps: 1 << 60})
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Less(t, time.Since(start), 10*time.Second)
+		require.Empty(t, r.Findings)
+		require.False(t, r.Exhaustive)
+
+		ctx, cancel = context.WithCancel(t.Context())
+		p := columns(t, true, mpWrite+mpWrite+mpWrite, mpRead+mpRead+mpRead, mpRead+mpRead+mpRead).see(1, "%r0")
+		r, err = Check(ctx, p, Options{Strategy: s, Executions: 1 << 60, Progress: func(uint64) { cancel() }})
+		require.ErrorIs(t, err, context.Canceled)
+		require.EqualValues(t, 256, r.Executions)
+		require.NotEmpty(t, r.Outcomes)
+	}
+}
+
+// Programs that would need more memory than machines have are refused.
+func TestTooManyThreads(t *testing.T) {
+	p := columns(t, false, "ret;")
+	p.Tasks[0].Grid[0], p.Tasks[0].Block[0] = 64, 1024
+	_, err := Check(t.Context(), p, Options{})
+	require.ErrorContains(t, err, "65536 threads, 65536 of them at once, need 16 GB of memory")
+}
+
+// A token is of one program and one execution: every other is an error, and not an execution without a finding.
+func TestReplayMisfits(t *testing.T) {
+	p := columns(t, false, "st.relaxed.sys.global.u32 [x], 1;\nfence.sc.sys;\nst.global.u32 [y], 1;", "ld.relaxed.sys.global.u32 %r0, [x];\nfence.sc.sys;\nld.global.u32 %r1, [y];")
+	p.Key = "cafe"
+	for _, s := range []Strategy{Random, PCT, Exhaustive} {
+		r, err := Check(t.Context(), p, Options{Strategy: s, NoFix: true})
+		require.NoError(t, err)
+		require.NotEmpty(t, r.Findings)
+		token := r.Findings[0].Token
+		require.Contains(t, token, "cafe-")
+		again, err := Check(t.Context(), p, Options{Replay: token})
+		require.NoError(t, err)
+		require.Equal(t, r.Findings[0].key(), again.Findings[0].key())
+		require.Equal(t, token, again.Findings[0].Token)
+		for _, bad := range []string{strings.TrimPrefix(token, "cafe-"), "beef" + token[4:], token + ":1", token + ":7", token + "!", "x" + token} {
+			_, err := Check(t.Context(), p, Options{Replay: bad})
+			require.ErrorContains(t, err, "the token does not fit", bad)
+		}
+	}
+	for _, bad := range []string{"", "cafe", "x", "x:-1", "x:9", "x:0.-9", "x:-1.1", "x:0.0", "x:9.1", "x:1.1", "x:::::::::::1", "x:1.1!:1.1!:1.1!", "r:-1", "r:g", "p:1", "p:1:0", "p:1:-1"} {
+		_, err := Check(t.Context(), p, Options{Replay: "cafe-" + bad})
+		if bad == "x" { // the first execution of all
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, "the token does not fit", bad)
+	}
+}
+
+// Whatever a token says, it is an error or an execution.
+func FuzzReplay(f *testing.F) {
+	f.Add("x:1:0.1")
+	f.Add("x::0.-1:1.1!")
+	p := columns(f, true, "ld.relaxed.sys.global.u32 %r0, [y];\nst.relaxed.sys.global.u32 [x], 1;\nfence.sc.sys;\nst.relaxed.sys.global.u32 [x], 2;",
+		"ld.relaxed.sys.global.u32 %r0, [x];\nfence.sc.sys;\nst.relaxed.sys.global.u32 [x], 3;\nst.relaxed.sys.global.u32 [y], 1;")
+	f.Fuzz(func(t *testing.T, token string) {
+		if token == "" { // a search
+			return
+		}
+		r, err := Check(t.Context(), p, Options{Replay: token})
+		if (err == nil) != (r != nil && r.Executions == 1) {
+			t.Fatal(token, err)
+		}
+	})
+}
