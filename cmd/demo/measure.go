@@ -36,6 +36,12 @@ func timeOnHost(ctx context.Context, _ *launcher.Runtime, b *bench, iters int) (
 	if err != nil {
 		return timing{}, err
 	}
+	times, err := hostTimes(iters, func() error { return b.call(ctx, in, out) })
+	return timing{median(times), len(times)}, err
+}
+
+// hostTimes are those of so many calls, or with 0 of some, as long as they fit the budget of a row.
+func hostTimes(iters int, call func() error) ([]time.Duration, error) {
 	budget := time.Duration(0)
 	if iters == 0 {
 		iters, budget = emulatedIters, rowBudget
@@ -44,12 +50,12 @@ func timeOnHost(ctx context.Context, _ *launcher.Runtime, b *bench, iters int) (
 	start := time.Now()
 	for len(times) < iters && (len(times) == 0 || budget == 0 || time.Since(start) < budget) {
 		t0 := time.Now()
-		if err := b.call(ctx, in, out); err != nil {
-			return timing{}, err
+		if err := call(); err != nil {
+			return nil, err
 		}
 		times = append(times, time.Since(t0))
 	}
-	return timing{median(times), len(times)}, nil
+	return times, nil
 }
 
 // timeOnDevice captures all calls in one graph and takes the device's time for it.
@@ -61,34 +67,47 @@ func timeOnDevice(ctx context.Context, rt *launcher.Runtime, b *bench, iters int
 	if iters == 0 {
 		iters = gpuIters
 	}
-	graph, err := b.g.Capture(func() error {
-		for range iters {
-			if err := b.g.AllReduce(in, out, b.row.count, b.row.dtype); err != nil {
+	times, err := graphTimes(ctx, rt, b.g, b.timeout, graphWork{calls: iters, warmup: 1, replays: replays, capture: b.g.Capture,
+		call: func() error { return b.g.AllReduce(in, out, b.row.count, b.row.dtype) }})
+	return timing{median(times), iters}, err
+}
+
+// graphWork is what is timed on a device: call, captured so many times in one graph that is replayed.
+type graphWork struct {
+	calls, warmup, replays int // warmup: replays ahead, which do not count
+	capture                func(queue func() error) (*allreduce.Graph, error)
+	call                   func() error
+}
+
+// graphTimes is the device's time for one call on the slowest rank, for each replay.
+func graphTimes(ctx context.Context, rt *launcher.Runtime, g *allreduce.Group, timeout time.Duration, w graphWork) (times []time.Duration, err error) {
+	graph, err := w.capture(func() error {
+		for range w.calls {
+			if err := w.call(); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		return t, fmt.Errorf("capture %d calls: %w", iters, err)
+		return nil, fmt.Errorf("capture %d calls: %w", w.calls, err)
 	}
 	defer func() { err = errors.Join(err, graph.Close()) }()
-	marks, err := newMarks(rt, b.g)
+	marks, err := newMarks(rt, g)
 	if err != nil {
-		return t, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, marks.close()) }()
-	var times []time.Duration
-	for replay := range replays + 1 {
-		d, err := marks.replay(ctx, b, graph, iters)
+	for replay := range w.warmup + w.replays {
+		d, err := marks.replay(ctx, g, timeout, graph, w.calls)
 		if err != nil {
-			return t, err
+			return nil, err
 		}
-		if replay > 0 { // the first one warms up
-			times = append(times, d)
+		if replay >= w.warmup {
+			times = append(times, d/time.Duration(w.calls))
 		}
 	}
-	return timing{median(times) / time.Duration(iters), iters}, nil
+	return times, nil
 }
 
 // bodies are the buffers of an out-of-place call on aligned addresses.
@@ -126,8 +145,7 @@ func (m *marks) close() error {
 }
 
 // replay runs the graph of so many calls once and gives the time of the slowest rank.
-func (m *marks) replay(ctx context.Context, b *bench, graph *allreduce.Graph, calls int) (time.Duration, error) {
-	g := b.g
+func (m *marks) replay(ctx context.Context, g *allreduce.Group, timeout time.Duration, graph *allreduce.Graph, calls int) (time.Duration, error) {
 	record := func(list []*launcher.Event) error {
 		for r, e := range list {
 			if err := g.Rank(r).Stream().Record(e); err != nil {
@@ -146,7 +164,7 @@ func (m *marks) replay(ctx context.Context, b *bench, graph *allreduce.Graph, ca
 		return 0, err
 	}
 	// The timeout is meant for one call; a hundred good ones fit in it, more may not.
-	ctx, cancel := context.WithTimeout(ctx, b.timeout*time.Duration(1+calls/100))
+	ctx, cancel := context.WithTimeout(ctx, timeout*time.Duration(1+calls/100))
 	defer cancel()
 	if err := g.Sync(ctx); err != nil {
 		return 0, err

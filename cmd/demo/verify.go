@@ -23,8 +23,9 @@ type bench struct {
 	g       *allreduce.Group
 	row     row
 	timeout time.Duration
-	in, out []launcher.Buffer // whole allocations
-	image   []byte            // host copy of one allocation
+	capture func(queue func() error) (*allreduce.Graph, error) // not nil: calls are replays of a graph of one call
+	in, out []launcher.Buffer                                  // whole allocations
+	image   []byte                                             // host copy of one allocation
 	payload [][]byte
 	want    []byte
 	first   []byte // what rank 0 got
@@ -68,8 +69,19 @@ func (b *bench) body(bufs []launcher.Buffer, shift uint64) ([]launcher.Buffer, e
 }
 
 // call queues one call on all ranks and waits for it.
-func (b *bench) call(ctx context.Context, in, out []launcher.Buffer) error {
-	if err := b.g.AllReduce(in, out, b.row.count, b.row.dtype); err != nil {
+func (b *bench) call(ctx context.Context, in, out []launcher.Buffer) (err error) {
+	queue := func() error { return b.g.AllReduce(in, out, b.row.count, b.row.dtype) }
+	if b.capture == nil {
+		err = queue()
+	} else {
+		var graph *allreduce.Graph
+		if graph, err = b.capture(queue); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, graph.Close()) }()
+		err = graph.Launch()
+	}
+	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
