@@ -34,7 +34,7 @@ On emulated devices all of it runs, and the times mean nothing.`,
   demo bench --table tuned.json                       auto goes by a table of demo tune`,
 		RunE: a.started(func(a *app, c *cobra.Command) error { return a.benchmark(c, o) }),
 	}
-	o.measured(a, c)
+	o.measured(a, c, benchReplays)
 	f := c.Flags()
 	f.StringSliceVar(&o.algos, "algo", nil, "auto, all, or some of "+strings.Join(algorithmNames(), ", ")+" (default auto)")
 	f.IntVar(&o.rounds, "rounds", 0, fmt.Sprintf("rounds over the algorithms for each size (default %d, emulated 1)", benchRounds))

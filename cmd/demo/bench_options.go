@@ -59,8 +59,8 @@ const (
 	benchEmuBytes = 64 << 10 // the largest size on the emulator, unless asked otherwise
 )
 
-// measured are the flags of both commands.
-func (o *benchOptions) measured(a *app, c *cobra.Command) {
+// measured are the flags of both commands. replays is the default number of them.
+func (o *benchOptions) measured(a *app, c *cobra.Command, replays int) {
 	f := c.Flags()
 	f.StringSliceVar(&o.ranks, "ranks", nil, fmt.Sprintf("world sizes, each 1 to %d (default 2, 4 and 8, as far as there are devices; all of them on a single GPU, 2 and 4 on an emulated one)", flags.MaxRanks))
 	f.BoolVar(&a.opt.share, "share", false, "allow several ranks on one device (a single device is shared without it)")
@@ -70,7 +70,7 @@ func (o *benchOptions) measured(a *app, c *cobra.Command) {
 	f.StringVarP(&o.stepBytes, "stepbytes", "i", "", "instead of -f, each size is this many bytes more than the one before")
 	f.IntVarP(&o.iters, "iters", "n", 0, fmt.Sprintf("calls in a captured graph (default %d, fewer where they take long)", benchIters))
 	f.IntVarP(&o.warmup, "warmup", "w", 1, "replays of the graph ahead of those that are timed")
-	f.IntVar(&o.replays, "replays", 0, fmt.Sprintf("timed replays in a round (default %d, fewer where they take long)", benchReplays))
+	f.IntVar(&o.replays, "replays", 0, fmt.Sprintf("timed replays in a round (default %d, fewer where they take long)", replays))
 	f.StringSliceVarP(&o.dtypes, "dtype", "d", []string{"bf16"}, "element types: f32, f16, bf16, or all")
 	f.Uint64Var(&a.opt.seed, "seed", 1, "seed of the payloads and of the emulator's schedule")
 	f.DurationVar(&a.opt.timeout, "timeout", 10*time.Second, "longest wait for the result of a call")

@@ -100,7 +100,7 @@ func TestBenchSizes(t *testing.T) {
 	} {
 		a, o, c := &app{}, &benchOptions{}, &cobra.Command{}
 		a.machineFlags(c)
-		o.measured(a, c)
+		o.measured(a, c, benchReplays)
 		require.NoError(t, c.ParseFlags(strings.Fields(args)))
 		s, err := o.check(a, c.Flags().Changed)
 		require.NoError(t, err, args)

@@ -113,7 +113,7 @@ It exits with 1 when something fails.`,
 		Example: "  demo version",
 		RunE:    a.started((*app).version),
 	}
-	for _, c := range []*cobra.Command{run, devices, topology, probe, child, doctor, a.checkCommand(), a.stressCommand(), a.benchCommand(), version} {
+	for _, c := range []*cobra.Command{run, devices, topology, probe, child, doctor, a.checkCommand(), a.stressCommand(), a.benchCommand(), a.tuneCommand(), version} {
 		c.Args = func(c *cobra.Command, args []string) error { return noArgs(c.CommandPath(), args) }
 		root.AddCommand(c)
 	}
@@ -139,7 +139,7 @@ func noArgs(path string, args []string) error {
 		return nil
 	}
 	if path == "demo" {
-		return fmt.Errorf("unknown command %q, there are run, devices, topo, probe, doctor, check, stress, bench and version", args[0])
+		return fmt.Errorf("unknown command %q, there are run, devices, topo, probe, doctor, check, stress, bench, tune and version", args[0])
 	}
 	return fmt.Errorf("%s takes no argument %q", path, args[0])
 }
