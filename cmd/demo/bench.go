@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fenceline/fenceline/allreduce"
+	"github.com/fenceline/fenceline/internal/nccl"
 	"github.com/fenceline/fenceline/launcher"
 	"github.com/fenceline/fenceline/topo"
 )
@@ -31,6 +32,7 @@ On emulated devices all of it runs, and the times mean nothing.`,
   demo bench --ranks 2,4,8 --share --algo all -b 8K -e 512K
   demo bench -b 64K -e 1M -i 64K -n 500 -w 2 --rounds 5 -d f16,f32
   demo bench --algo oneshot-push,twoshot-pull --json --plot latency.svg
+  demo bench --compare nccl                           NCCL in the same run, where libnccl.so.2 is found
   demo bench --table tuned.json                       auto goes by a table of demo tune`,
 		RunE: a.started(func(a *app, c *cobra.Command) error { return a.benchmark(c, o) }),
 	}
@@ -40,6 +42,8 @@ On emulated devices all of it runs, and the times mean nothing.`,
 	f.IntVar(&o.rounds, "rounds", 0, fmt.Sprintf("rounds over the algorithms for each size (default %d, emulated 1)", benchRounds))
 	f.BoolVar(&o.floor, "floor", true, "measure the floor")
 	f.StringVar(&o.table, "table", "", "auto goes by this table of demo tune")
+	f.StringVar(&o.compare, "compare", "", "measure this beside ours: nccl. Several ranks on one device are a process each, over NCCL's socket transport")
+	f.StringVar(&o.library, "nccl", nccl.DefaultLibrary, "with --compare nccl: the library")
 	f.StringVar(&o.plot, "plot", "", "draw latency against size into this file, which ends in "+strings.ReplaceAll(plotFormats, ", ", " or "))
 	f.SortFlags = false
 	return c
@@ -55,6 +59,7 @@ type benchRun struct {
 	cells   int         // measured so far, for the bar
 	left    []contender // memory that a kernel may still use, freed once the groups are closed
 	lengths lengths
+	nccl    *nccl.Library // of --compare
 }
 
 // benchmark is `demo bench`.
@@ -133,6 +138,9 @@ func (r *benchRun) prepare() (err error) {
 		set.emulatedSizes()
 	}
 	if err := set.fitsTable(r.rep.machine); err != nil {
+		return err
+	}
+	if err := r.loadNCCL(); err != nil {
 		return err
 	}
 	if r.rep.Worlds, err = set.places(len(r.rep.Devices), emulated); err != nil {
@@ -260,7 +268,7 @@ func (r *benchRun) all(ctx context.Context) error {
 // world measures all sizes with one number of ranks.
 func (r *benchRun) world(ctx context.Context, i int) (err error) {
 	w := &r.rep.Worlds[i]
-	f, err := r.field(w)
+	f, err := r.field(ctx, w)
 	if err != nil {
 		return err
 	}

@@ -13,12 +13,13 @@ import (
 type field struct {
 	groups     []*allreduce.Group
 	contenders []contender
+	others     []func() error // close what is not ours
 }
 
 // field makes the groups of a world. One group does all that goes over direct kernels, each choice in captures of its own: so
 // all have the same streams, and none takes room from another. Copy and host, which do not mix with them in a graph,
 // have a group each.
-func (r *benchRun) field(w *worldReport) (f *field, err error) {
+func (r *benchRun) field(ctx context.Context, w *worldReport) (f *field, err error) {
 	f = &field{}
 	defer func() {
 		if err != nil {
@@ -68,7 +69,10 @@ func (r *benchRun) field(w *worldReport) (f *field, err error) {
 		}
 		f.contenders = append(f.contenders, r.contender(alg, g, nil, false))
 	}
-	return f, nil
+	if r.nccl != nil {
+		err = r.addNCCL(ctx, f, w)
+	}
+	return f, err
 }
 
 // isDirect is whether kernels reach the peers' memory themselves.
@@ -92,6 +96,10 @@ func (r *benchRun) contender(alg allreduce.Algorithm, g *allreduce.Group, by all
 func (r *benchRun) closeField(f *field) error {
 	var errs []error
 	busy := false
+	for _, end := range f.others {
+		errs = append(errs, end())
+	}
+	f.others = nil
 	for _, g := range f.groups {
 		err := g.Close()
 		busy = busy || errors.Is(err, allreduce.ErrBusy)

@@ -24,7 +24,8 @@ type benchOptions struct {
 	stepFactor, stepBytes string
 	iters, warmup         int
 	rounds, replays       int
-	table, plot, compare  string
+	table, plot           string
+	compare, library      string
 	floor                 bool
 }
 
@@ -42,6 +43,7 @@ type benchSettings struct {
 	rounds, replays int // 0: the default
 	plot            string
 	compare         bool
+	library         string // NCCL's
 	floor           bool
 }
 
@@ -171,7 +173,7 @@ func (o *benchOptions) checkFiles(s *benchSettings) (err error) {
 	switch o.compare {
 	case "":
 	case compareNCCL:
-		s.compare = true
+		s.compare, s.library = true, o.library
 	default:
 		return usagef("--compare", o.compare, "there is nothing else to compare with: use nccl")
 	}

@@ -25,6 +25,7 @@ type benchReport struct {
 	Rounds      int               `json:"rounds"`
 	Floors      []floorReport     `json:"floors,omitempty"` // as worlds
 	Results     []benchResult     `json:"results"`
+	NCCL        int               `json:"nccl,omitempty"` // the version compared with, 22803 for 2.28.3
 	Plot        string            `json:"plot,omitempty"` // the file that was drawn
 	Error       string            `json:"error,omitempty"`
 	OK          bool              `json:"ok"`

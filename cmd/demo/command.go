@@ -113,7 +113,7 @@ It exits with 1 when something fails.`,
 		Example: "  demo version",
 		RunE:    a.started((*app).version),
 	}
-	for _, c := range []*cobra.Command{run, devices, topology, probe, child, doctor, a.checkCommand(), a.stressCommand(), a.benchCommand(), a.tuneCommand(), version} {
+	for _, c := range []*cobra.Command{run, devices, topology, probe, child, doctor, a.checkCommand(), a.stressCommand(), a.benchCommand(), a.tuneCommand(), a.ncclCommand(), version} {
 		c.Args = func(c *cobra.Command, args []string) error { return noArgs(c.CommandPath(), args) }
 		root.AddCommand(c)
 	}
@@ -125,7 +125,7 @@ It exits with 1 when something fails.`,
 func (a *app) started(f func(*app, *cobra.Command) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, _ []string) error {
 		a.ran = true
-		if c.Name() != "doctor" && c.Name() != childCommand {
+		if c.Name() != "doctor" && c.Name() != childCommand && c.Name() != ncclChildCommand {
 			if _, err := readKnobs(); err != nil {
 				return err
 			}

@@ -1,10 +1,11 @@
 // A libnccl whose "device memory" is the host's: it sums when a group ends, and notes what it was called with. BAD_SYMBOL
-// leaves a function out, FAIL makes one fail.
+// leaves a function out, FAIL makes one fail, DIES and HANGS what they say; INERT touches no memory.
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct { char internal[128]; } ncclUniqueId;
 typedef struct comm { int rank, world, device; } *ncclComm_t;
@@ -30,6 +31,12 @@ int ncclGetUniqueId(ncclUniqueId *id) {
 int ncclCommInitRank(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank) {
 	for (int i = 0; i < 128; i++)
 		if (id.internal[i] != (char)(i * 3 + 1)) return 4;
+#ifdef DIES
+	if (rank == 1) exit(7);
+#endif
+#ifdef HANGS
+	for (;;) pause();
+#endif
 	const char *nvls = getenv("NCCL_NVLS_ENABLE");
 	if (!nvls || strcmp(nvls, "0") != 0) return 6;
 	*comm = calloc(1, sizeof **comm);
