@@ -276,7 +276,7 @@ func (r *benchRun) world(ctx context.Context, i int) (err error) {
 	var floor *floorReport
 	if r.set.floor {
 		floor = &r.rep.Floors[i]
-		if err := floor.gaps(ctx, r.rt, f.groups[0], r.set.timeout, r.lengths); err != nil {
+		if err := floor.gaps(ctx, r.rt, f.clocks[f.groups[0]], r.set.timeout, r.lengths); err != nil {
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 type field struct {
 	groups     []*allreduce.Group
 	contenders []contender
+	clocks     map[*allreduce.Group]*stopwatch
 	others     []func() error // close what is not ours
 }
 
@@ -20,7 +21,7 @@ type field struct {
 // all have the same streams, and none takes room from another. Copy and host, which do not mix with them in a graph,
 // have a group each.
 func (r *benchRun) field(ctx context.Context, w *worldReport) (f *field, err error) {
-	f = &field{}
+	f = &field{clocks: map[*allreduce.Group]*stopwatch{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.closeField(f))
@@ -42,7 +43,7 @@ func (r *benchRun) field(ctx context.Context, w *worldReport) (f *field, err err
 			return f, err
 		}
 		if r.set.auto {
-			f.contenders = append(f.contenders, r.contender(allreduce.Auto, g, table, len(direct) > 0 || table != nil))
+			f.contenders = append(f.contenders, r.contender(f, allreduce.Auto, g, table, len(direct) > 0 || table != nil))
 		}
 		for _, rule := range direct {
 			by := allreduce.Table{rule}
@@ -51,7 +52,7 @@ func (r *benchRun) field(ctx context.Context, w *worldReport) (f *field, err err
 			case err != nil:
 				return f, err
 			case plan.Algorithm == rule.Algorithm:
-				f.contenders = append(f.contenders, r.contender(rule.Algorithm, g, by, true))
+				f.contenders = append(f.contenders, r.contender(f, rule.Algorithm, g, by, true))
 			case r.set.every:
 				r.rep.note("%d ranks: %v is left out: %s", w.Ranks, rule.Algorithm, plan.Reason)
 			default:
@@ -64,10 +65,14 @@ func (r *benchRun) field(ctx context.Context, w *worldReport) (f *field, err err
 			continue
 		}
 		g, err := r.group(f, w, alg, nil)
-		if err != nil {
+		switch {
+		case errors.Is(err, allreduce.ErrNoPlan) && r.set.every: // its copies must not go where the other groups' kernels do
+			r.rep.note("%d ranks: %v is left out: %v", w.Ranks, alg, err)
+			continue
+		case err != nil:
 			return f, err
 		}
-		f.contenders = append(f.contenders, r.contender(alg, g, nil, false))
+		f.contenders = append(f.contenders, r.contender(f, alg, g, nil, false))
 	}
 	if r.nccl != nil {
 		err = r.addNCCL(ctx, f, w)
@@ -84,12 +89,17 @@ func (r *benchRun) group(f *field, w *worldReport, alg allreduce.Algorithm, t al
 		return nil, fmt.Errorf("%d ranks, %v: %w", w.Ranks, alg, err)
 	}
 	f.groups = append(f.groups, g)
+	clock, err := newStopwatch(r.rt, g)
+	if err != nil {
+		return nil, err
+	}
+	f.clocks[g] = clock
 	return g, nil
 }
 
-func (r *benchRun) contender(alg allreduce.Algorithm, g *allreduce.Group, by allreduce.Table, captured bool) contender {
+func (r *benchRun) contender(f *field, alg allreduce.Algorithm, g *allreduce.Group, by allreduce.Table, captured bool) contender {
 	return &groupContender{label: alg.String(), rt: r.rt, g: g, by: by, captured: captured, emulated: r.rep.Backend.Emulated,
-		timeout: r.set.timeout, lengths: r.lengths}
+		timeout: r.set.timeout, lengths: r.lengths, clock: f.clocks[g]}
 }
 
 // closeField frees all of it. Where work still runs, the runtime's Close releases the rest.
@@ -105,7 +115,12 @@ func (r *benchRun) closeField(f *field) error {
 		busy = busy || errors.Is(err, allreduce.ErrBusy)
 		errs = append(errs, err)
 	}
-	f.groups = nil
+	for _, clock := range f.clocks {
+		if !busy {
+			errs = append(errs, clock.close())
+		}
+	}
+	f.groups, f.clocks = nil, nil
 	for _, c := range r.left {
 		if !busy {
 			errs = append(errs, c.close())

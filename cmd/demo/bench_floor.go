@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fenceline/fenceline/allreduce"
 	"github.com/fenceline/fenceline/launcher"
 	"github.com/fenceline/fenceline/topo"
 	"github.com/fenceline/fenceline/topo/probe"
@@ -123,9 +122,9 @@ const (
 )
 
 // gaps times empty kernels on the streams of a group.
-func (f *floorReport) gaps(ctx context.Context, rt *launcher.Runtime, g *allreduce.Group, timeout time.Duration, l lengths) error {
+func (f *floorReport) gaps(ctx context.Context, rt *launcher.Runtime, clock *stopwatch, timeout time.Duration, l lengths) error {
 	times := func(ptx string, dependent bool) (float64, error) {
-		d, err := gapTimes(ctx, rt, g, timeout, l, ptx, dependent)
+		d, err := gapTimes(ctx, rt, clock, timeout, l, ptx, dependent)
 		if err != nil {
 			return 0, fmt.Errorf("time empty kernels: %w", err)
 		}
@@ -136,8 +135,8 @@ func (f *floorReport) gaps(ctx context.Context, rt *launcher.Runtime, g *allredu
 		return err
 	}
 	f.GapUS = f.GapOrdered
-	for r := range g.World() {
-		if rt.Devices()[g.Rank(r).Device()].SM() < dependentSM {
+	for r := range clock.g.World() {
+		if rt.Devices()[clock.g.Rank(r).Device()].SM() < dependentSM {
 			return nil
 		}
 	}
@@ -150,7 +149,8 @@ func (f *floorReport) gaps(ctx context.Context, rt *launcher.Runtime, g *allredu
 	return nil
 }
 
-func gapTimes(ctx context.Context, rt *launcher.Runtime, g *allreduce.Group, timeout time.Duration, l lengths, ptx string, dependent bool) (times []time.Duration, err error) {
+func gapTimes(ctx context.Context, rt *launcher.Runtime, clock *stopwatch, timeout time.Duration, l lengths, ptx string, dependent bool) (times []time.Duration, err error) {
+	g := clock.g
 	modules := map[int]*launcher.Module{}
 	defer func() {
 		for _, m := range modules {
@@ -181,7 +181,7 @@ func gapTimes(ctx context.Context, rt *launcher.Runtime, g *allreduce.Group, tim
 	if rt.Info().Emulated {
 		calls, replays = 5, 1
 	}
-	return graphTimes(ctx, rt, g, timeout, graphWork{calls: calls, warmup: 1, replays: replays, capture: g.Capture, call: func() error {
+	return clock.times(ctx, timeout, graphWork{calls: calls, warmup: 1, replays: replays, capture: g.Capture, call: func() error {
 		for r, a := range args {
 			if err := a.Kernel().Launch(g.Rank(r).Stream(), cfg, a); err != nil {
 				return err

@@ -57,7 +57,7 @@ func (r *benchRun) addNCCL(ctx context.Context, f *field, w *worldReport) error 
 		return fmt.Errorf("%d ranks: %w", w.Ranks, err)
 	}
 	c := &ncclContender{clique: clique}
-	c.groupContender = groupContender{label: compareNCCL, rt: r.rt, g: f.groups[0], emulated: r.rep.Backend.Emulated, timeout: r.set.timeout, lengths: r.lengths, prepare: c.take}
+	c.groupContender = groupContender{label: compareNCCL, rt: r.rt, g: f.groups[0], emulated: r.rep.Backend.Emulated, timeout: r.set.timeout, lengths: r.lengths, clock: f.clocks[f.groups[0]], prepare: c.take}
 	f.others = append(f.others, c.end)
 	f.contenders = append(f.contenders, c)
 	r.rep.note("%d ranks: %s in one process%s", w.Ranks, version, multicast)

@@ -33,7 +33,7 @@ type benchReport struct {
 
 const (
 	benchHostClock   = "host clock around queueing and waiting; median of calls"
-	benchDeviceClock = "device events around a captured graph, divided by its calls; slowest rank, median of replays"
+	benchDeviceClock = "device events around a captured graph, divided by its calls, all ranks begun together; slowest rank, median of replays"
 )
 
 // benchResult is one row: a size, a number of ranks and a contender.

@@ -175,10 +175,22 @@ func TestBenchNoPeers(t *testing.T) {
 	require.Zero(t, r.Results[0].FloorUS)
 }
 
+// Where only writing works, kernels push, and a group of copies, which would read, cannot stand beside them.
+func TestBenchWriteOnly(t *testing.T) {
+	code, r := benchJSON(t, "--machine", "read-garbage", "--algo", "all", "--ranks", "2", "-b", "64", "-e", "64", "--floor=false")
+	require.Equal(t, exitGood, code, r.Error)
+	var names []string
+	for _, res := range r.Results {
+		names = append(names, res.Name)
+	}
+	require.Equal(t, []string{"auto", "oneshot-push", "twoshot-push", "host"}, names)
+	require.Contains(t, strings.Join(r.Notes, "\n"), "2 ranks: copy is left out")
+}
+
 func TestBenchInterrupt(t *testing.T) {
 	for _, args := range [][]string{{}, {"--json"}} {
 		ctx, cancel := context.WithCancel(context.Background())
-		time.AfterFunc(150*time.Millisecond, cancel)
+		time.AfterFunc(400*time.Millisecond, cancel)
 		plot := filepath.Join(t.TempDir(), "p.png")
 		var out, diag bytes.Buffer
 		code := execute(ctx, append(args, "bench", "--backend", "emu", "-n", "10000", "-b", "4K", "--floor=false", "--plot", plot), &out, &diag)
@@ -315,6 +327,9 @@ func TestBenchOnDevice(t *testing.T) {
 	defer func() { require.NoError(t, g.Close()) }()
 	c := &groupContender{label: "x", rt: rt, g: g, captured: true, by: allreduce.Table{{Algorithm: allreduce.TwoshotPull}}, timeout: 10 * time.Second,
 		lengths: lengths{calls: 3, warmup: 1, replays: 2, callsGiven: true, replaysGiven: true}}
+	c.clock, err = newStopwatch(rt, g)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, c.clock.close()) }()
 	w := row{allreduce.F32, 300}
 	require.NoError(t, c.open(t.Context(), w, 1))
 	for _, inPlace := range []bool{false, true} {
@@ -327,4 +342,24 @@ func TestBenchOnDevice(t *testing.T) {
 		require.Zero(t, v.wrong+v.stray, v.first)
 	}
 	require.NoError(t, c.close())
+}
+
+// The gate stands until all is queued; one that opens early makes the next hold longer, and its sample does not count.
+func TestGate(t *testing.T) {
+	rt, err := launcher.Open(launcher.Config{Backend: launcher.Emu})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, rt.Close()) }()
+	g, err := newGate(rt, 0, 2)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, g.close()) }()
+	require.Equal(t, gateBase+2*gateRank, g.hold)
+	require.NoError(t, g.shut())
+	open, err := g.early()
+	require.NoError(t, err)
+	require.False(t, open, "nobody has waited")
+	require.NoError(t, g.stream.Sync(t.Context()))
+	open, err = g.early()
+	require.NoError(t, err)
+	require.True(t, open)
+	require.Equal(t, 2*(gateBase+2*gateRank), g.hold)
 }

@@ -120,6 +120,7 @@ type groupContender struct {
 	emulated bool
 	timeout  time.Duration
 	lengths  lengths
+	clock    *stopwatch
 	prepare  func(b *bench) // makes the calls those of another library; nil: ours
 	b        *bench
 }
@@ -189,13 +190,13 @@ func (c *groupContender) times(ctx context.Context, inPlace bool) ([]time.Durati
 	}
 	work := graphWork{calls: 1, warmup: 1, replays: 1, capture: c.capture,
 		call: func() error { return c.b.queue(in, out) }}
-	first, err := graphTimes(ctx, c.rt, c.g, c.timeout, work) // how long it takes, about
+	first, err := c.clock.times(ctx, c.timeout, work) // how long it takes, about
 	if err != nil {
 		return nil, 0, err
 	}
 	work.warmup = c.lengths.warmup
 	work.calls, work.replays = c.lengths.fit(first[0])
-	times, err := graphTimes(ctx, c.rt, c.g, c.timeout, work)
+	times, err := c.clock.times(ctx, c.timeout, work)
 	return times, work.calls, err
 }
 

@@ -254,7 +254,7 @@ func (t *tuner) searchWorld(ctx context.Context, i int, sizes *int) (err error) 
 	if len(capable) == 0 {
 		return nil
 	}
-	f := &field{}
+	f := &field{clocks: map[*allreduce.Group]*stopwatch{}}
 	defer func() { err = errors.Join(err, t.closeField(f)) }()
 	g, err := t.group(f, w, allreduce.Auto, capable)
 	if err != nil {
@@ -264,7 +264,7 @@ func (t *tuner) searchWorld(ctx context.Context, i int, sizes *int) (err error) 
 		t.bar.hide()
 		t.table.world(&t.report, w)
 	}
-	c := &groupContender{label: "tune", rt: t.rt, g: g, captured: true, emulated: t.rep.Backend.Emulated, timeout: t.set.timeout, lengths: t.lengths}
+	c := &groupContender{label: "tune", rt: t.rt, g: g, captured: true, emulated: t.rep.Backend.Emulated, timeout: t.set.timeout, lengths: t.lengths, clock: f.clocks[g]}
 	for _, row := range t.set.rows {
 		found, err := t.searchSize(ctx, c, capable, w, row)
 		if err != nil {

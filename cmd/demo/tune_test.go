@@ -108,7 +108,7 @@ func TestTuneKeepsFile(t *testing.T) {
 	path := filepath.Join(dir, "tuned.json")
 	require.NoError(t, os.WriteFile(path, []byte("older"), 0o600))
 	ctx, cancel := context.WithCancel(context.Background())
-	time.AfterFunc(150*time.Millisecond, cancel)
+	time.AfterFunc(400*time.Millisecond, cancel)
 	var out, diag bytes.Buffer
 	code := execute(ctx, strings.Fields("tune --backend emu -n 1000 --out "+path), &out, &diag)
 	require.Equal(t, exitInterrupted, code, diag.String())
