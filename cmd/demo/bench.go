@@ -44,7 +44,7 @@ On emulated devices all of it runs, and the times mean nothing.`,
 	f.StringVar(&o.table, "table", "", "auto goes by this table of demo tune")
 	f.StringVar(&o.compare, "compare", "", "measure this beside ours: nccl. Several ranks on one device are a process each, over NCCL's socket transport")
 	f.StringVar(&o.library, "nccl", nccl.DefaultLibrary, "with --compare nccl: the library")
-	f.StringVar(&o.plot, "plot", "", "draw latency against size into this file, which ends in "+strings.ReplaceAll(plotFormats, ", ", " or "))
+	f.StringVar(&o.plot, "plot", "", "draw latency against size into this file, which ends in "+strings.ReplaceAll(plotFormats, ", ", " or ")+", when all is measured")
 	f.SortFlags = false
 	return c
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fenceline/fenceline/allreduce"
 	"github.com/fenceline/fenceline/internal/nccl"
+	"github.com/fenceline/fenceline/launcher"
 )
 
 // fakeNCCL builds a libnccl that touches no memory, so that its sums are wrong, and lets it run on emulated devices.
@@ -91,6 +92,37 @@ func TestCompareNCCL(t *testing.T) {
 			}
 		})
 	}
+}
+
+// On GPUs NCCL's calls are captured on the streams of a group of ours; the graph is empty here, and replays all the same.
+func TestNCCLCaptured(t *testing.T) {
+	lib, err := nccl.Open(fakeNCCL(t))
+	require.NoError(t, err)
+	rt, err := launcher.Open(launcher.Config{Backend: launcher.Emu})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, rt.Close()) }()
+	g, err := allreduce.NewGroup(rt, allreduce.Config{Ranks: 2})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, g.Close()) }()
+	clock, err := newStopwatch(rt, g)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, clock.close()) }()
+	clique, err := lib.InitAll([]int{0, 1})
+	require.NoError(t, err)
+	c := &ncclContender{clique: clique}
+	c.groupContender = groupContender{label: compareNCCL, rt: rt, g: g, timeout: 10 * time.Second, clock: clock, prepare: c.take,
+		lengths: lengths{calls: 4, warmup: 1, replays: 3, callsGiven: true, replaysGiven: true}}
+	require.NoError(t, c.open(t.Context(), row{allreduce.BF16, 13}, 1)) // of which the fake says afterwards that it failed
+	times, calls, err := c.times(t.Context(), true)
+	require.NoError(t, err)
+	require.Equal(t, 4, calls)
+	require.Len(t, times, 3)
+	v, err := c.check(t.Context(), 2, false)
+	require.ErrorIs(t, err, nccl.ErrFailed)
+	require.Positive(t, v.wrong)
+	require.NoError(t, c.close())
+	require.NoError(t, c.end())
+	require.ErrorIs(t, clique.AllReduce(nil, 1, nccl.F32), nccl.ErrArgument, "it is aborted")
 }
 
 // A rank that dies or hangs ends the run within a bound, and leaves no process.

@@ -234,14 +234,7 @@ func (f *fake) times(_ context.Context, inPlace bool) ([]time.Duration, int, err
 	return []time.Duration{4000, 1000, 3000, 2000}, 7, f.say("time %v", inPlace)
 }
 func (f *fake) check(_ context.Context, seed uint64, inPlace bool) (verdict, error) {
-	return verdict{wrong: f.wrong, equal: true, first: choose(f.wrong > 0, "element 3", "")}, f.say("check %d %v", seed, inPlace)
-}
-
-func choose[T any](c bool, yes, no T) T {
-	if c {
-		return yes
-	}
-	return no
+	return verdict{wrong: f.wrong, equal: true, first: choice(f.wrong > 0, "element 3", "")}, f.say("check %d %v", seed, inPlace)
 }
 
 // Algorithms take turns in each round, every result is checked with other payloads than were timed, and one wrong element
