@@ -113,9 +113,10 @@ func (c call) compare(seq uint64, rank int, theirs call, other int) error {
 // recording is the party of a capture: it compares the calls, which do not count among those made. Since nothing
 // runs, its failure is no more than that of the capture.
 type recording struct {
-	meet *meeting
-	stop chan struct{} // closed when the calls fail or end
-	over chan struct{} // closed when the streams no longer capture
+	table Table // what calls go by
+	meet  *meeting
+	stop  chan struct{} // closed when the calls fail or end
+	over  chan struct{} // closed when the streams no longer capture
 
 	mu    sync.Mutex
 	calls []call
@@ -125,9 +126,9 @@ type recording struct {
 	ended bool  // no more calls
 }
 
-func newRecording(world int) *recording {
+func newRecording(world int, t Table) *recording {
 	stop := make(chan struct{})
-	return &recording{stop: stop, meet: newMeeting(world, stop), over: make(chan struct{})}
+	return &recording{table: t, stop: stop, meet: newMeeting(world, stop), over: make(chan struct{})}
 }
 
 func (rec *recording) meeting() *meeting { return rec.meet }

@@ -104,15 +104,15 @@ type by struct {
 	other bool        // another line could have come instead
 }
 
-// pick is the algorithm of a call. captured: calls through copy engines and kernels that wait for each other do not mix in
+// pick is the algorithm of a call, by a tuning table where it has a rule. captured: calls through copy engines and kernels that wait for each other do not mix in
 // a graph, so only direct kernels come in question where there are any.
-func (p *policy) pick(bytes uint64, dt DType, captured bool) (Algorithm, by) {
+func (p *policy) pick(t Table, bytes uint64, dt DType, captured bool) (Algorithm, by) {
 	if p.forced != Auto {
 		return p.forced, by{}
 	}
-	for i := range p.table {
-		r := &p.table[i]
-		if r.matches(p.world, bytes, dt) && p.allowed[r.Algorithm] && !(captured && p.last == Auto && !r.Algorithm.direct()) {
+	for i := range t {
+		r := &t[i]
+		if r.matches(p.world, bytes, dt) && p.allowed[r.Algorithm] && p.limit[r.Algorithm] != 0 && !(captured && p.last == Auto && !r.Algorithm.direct()) {
 			return r.Algorithm, by{rule: r}
 		}
 	}
@@ -175,20 +175,18 @@ func (p *policy) bound() {
 	for _, l := range shipped[p.class] {
 		sizes = append(sizes, l.to)
 	}
-	untabled := *p
-	untabled.table = nil
 	slices.Sort(sizes)
 	for i, n := range sizes {
-		a, _ := untabled.pick(n, F32, false)
+		a, _ := p.pick(nil, n, F32, false)
 		widen(a, max(n, 16))
 		to := p.most
 		if i+1 < len(sizes) {
 			to = sizes[i+1]
 		}
-		a, _ = untabled.pick(n+1, F32, false)
+		a, _ = p.pick(nil, n+1, F32, false)
 		widen(a, max(to, 16))
 	}
-	a, _ := untabled.pick(1<<62, F32, false)
+	a, _ := p.pick(nil, 1<<62, F32, false)
 	widen(a, 0)
 }
 
@@ -205,11 +203,22 @@ func (p *policy) why(bytes uint64, dt DType, b by) string {
 	return p.rung
 }
 
-// plan is what a call does, and why.
-func (p *policy) plan(bytes uint64, dt DType, grid func(a Algorithm, n uint64) (blocks, threads int)) Plan {
-	a, b := p.pick(bytes, dt, false)
+// grid is the shape that a table prefers; 0 is by size.
+type grid struct{ blocks, threads int }
+
+// grid is the one of the rule that decided, if any did.
+func (b by) grid() grid {
+	if b.rule == nil {
+		return grid{}
+	}
+	return grid{b.rule.Blocks, b.rule.Threads}
+}
+
+// plan is what a call does by a table, and why.
+func (p *policy) plan(t Table, bytes uint64, dt DType, captured bool, shape func(a Algorithm, n uint64, want grid) (blocks, threads int)) Plan {
+	a, b := p.pick(t, bytes, dt, captured)
 	most := max(p.limit[a], 16)
 	plan := Plan{Algorithm: a, Reason: p.why(bytes, dt, b), Pieces: piecesOf(bytes, most)}
-	plan.Blocks, plan.Threads = grid(a, min(bytes, most))
+	plan.Blocks, plan.Threads = shape(a, min(bytes, most), b.grid())
 	return plan
 }

@@ -158,7 +158,7 @@ func (r *Rank) enqueueDirect(op *operation) error {
 			put64(b, pushOut, op.out.Ptr()+off)
 			put64(b, pushCount, n/dt.Size())
 		}
-		if err := k.launch(r, a, dt, n); err != nil {
+		if err := k.launch(r, a, dt, n, op.grid); err != nil {
 			return err
 		}
 	}

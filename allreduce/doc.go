@@ -20,7 +20,8 @@
 // What decides is the machine's description, what probing measured (Config.Measurement; without it claims are
 // believed), and knobs. A pair of devices that failed a probe counts as having no peer access; one that only fails to
 // read is written to, by the algorithms that push. Where direct kernels can run, size, dtype, number of ranks and links decide
-// call by call, by Config.Table or else by the shipped choice; Group.Plan says for each. All ranks choose alike, and a graph
+// call by call, by Config.Table, which ReadTunedTable reads from what `demo tune` wrote, or else by the shipped choice;
+// Group.Plan says for each. All ranks choose alike, and a graph
 // keeps what its calls had when they were captured.
 //
 // Knobs are environment variables, for operators. The package reads no environment by itself: a program passes

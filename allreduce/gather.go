@@ -143,5 +143,5 @@ func (r *Rank) launchReduce(op *operation, in launcher.Buffer, out uint64) error
 	put64(a, reduceCount, in.Size()/dt.Size())
 	put32(a, reduceWorld, uint32(len(r.g.ranks)))
 	put32(a, reduceHead, 0) // parts are aligned; where in or out is not, the kernel goes element by element
-	return k.launch(r, op.call.algorithm, dt, in.Size())
+	return k.launch(r, op.call.algorithm, dt, in.Size(), op.grid)
 }

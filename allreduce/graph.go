@@ -20,14 +20,18 @@ type Graph struct {
 // It fails with queue's own error, with a *MismatchError or *ArgumentError when the ranks did not record the same
 // calls, and with an *AbsentError when one of them waited for another in vain. Nothing has run then, and the group
 // stays as it was.
-func (g *Group) Capture(queue func() error) (_ *Graph, err error) {
+func (g *Group) Capture(queue func() error) (*Graph, error) {
+	return g.capture(g.policy.table, queue)
+}
+
+func (g *Group) capture(t Table, queue func() error) (_ *Graph, err error) {
 	if err := g.refusal(); err != nil {
 		return nil, err
 	}
 	if queue == nil {
 		return nil, bad("capture", "no function is given: pass one that makes the calls")
 	}
-	rec := newRecording(len(g.ranks))
+	rec := newRecording(len(g.ranks), t)
 	if !g.recording.CompareAndSwap(nil, rec) {
 		return nil, bad("capture", "another capture of this group is under way")
 	}

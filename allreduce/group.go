@@ -196,23 +196,21 @@ func (g *Group) Plan(count uint64, dt DType) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	return g.policy.plan(n, dt, g.shape), nil
+	return g.policy.plan(g.policy.table, n, dt, false, g.shape), nil
 }
 
-// shape is the grid of a launch of n bytes.
-func (g *Group) shape(a Algorithm, n uint64) (blocks, threads int) {
-	blocks, threads = shape(a, n, len(g.ranks), g.fitting)
+// shape is the grid of a launch of n bytes. What Config fixes wins over what a table prefers.
+func (g *Group) shape(a Algorithm, n uint64, want grid) (blocks, threads int) {
 	if g.cfg.Threads != 0 {
-		threads = g.cfg.Threads
-		blocks = min(blocksFor(workOf(a, n, len(g.ranks)), threads), g.fit[threads])
+		want.threads = g.cfg.Threads
 	}
 	if g.cfg.Blocks != 0 {
-		blocks = min(g.cfg.Blocks, g.fit[threads])
+		want.blocks = g.cfg.Blocks
 	}
-	return blocks, threads
+	return shapeBy(want, a, n, len(g.ranks), g.fitting)
 }
 
-func (g *Group) fitting(threads int) int { return g.fit[threads] }
+func (g *Group) fitting(threads int) int { return min(g.fit[threads], g.mostBlocks()) }
 
 // AllReduce queues the call on every rank: in[r] and out[r] are rank r's buffers, one per rank, each of at least
 // count × dt.Size() bytes; what is beyond is left alone. An output may be its own rank's input (a call in place), and

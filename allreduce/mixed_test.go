@@ -113,7 +113,7 @@ func TestPolicy(t *testing.T) {
 						picked := map[Algorithm]bool{}
 						for n := uint64(0); n < 256<<20; n = n*3/2 + 1 {
 							for _, n := range []uint64{n, n &^ 15, n &^ 4095} {
-								a, b := p.pick(n, F16, false)
+								a, b := p.pick(p.table, n, F16, false)
 								require.True(t, allowed[a])
 								require.NotZero(t, p.limit[a], "%v", a)
 								require.Zero(t, p.limit[a]%16)

@@ -36,11 +36,11 @@ type kit struct {
 }
 
 // launch queues the kernel for n bytes with the arguments that are packed.
-func (k *kit) launch(r *Rank, a Algorithm, dt DType, n uint64) error {
+func (k *kit) launch(r *Rank, a Algorithm, dt DType, n uint64, want grid) error {
 	if err := k.args[dt].SetBytes(0, k.packed[:sources[a].bytes]); err != nil {
 		return err
 	}
-	blocks, threads := r.g.shape(a, n)
+	blocks, threads := r.g.shape(a, n, want)
 	cfg := launcher.Linear(uint32(blocks), uint32(threads))
 	cfg.Dependent = k.dependent
 	return k.kernels[dt].Launch(r.stream, cfg, k.args[dt])
@@ -60,6 +60,7 @@ func (r *Rank) dependent() bool {
 type operation struct {
 	in, out      launcher.Buffer // exactly count elements
 	call         call
+	grid         grid          // that a table prefers
 	registration *Registration // not nil: peers read the input directly
 }
 
@@ -142,7 +143,7 @@ func (r *Rank) check(in, out launcher.Buffer, count uint64, dt DType) (op operat
 	if a, b := op.in.Ptr(), op.out.Ptr(); a != b && overlap(a, n, b, n) {
 		return op, &ArgumentError{Rank: r.id, Arg: "out", Detail: fmt.Sprintf("%d bytes at %#x overlap in at %#x: use the same buffer or separate ones", n, b, a)}
 	}
-	op.call.algorithm, _ = r.g.policy.pick(n, dt, r.g.recording.Load() != nil)
+	op.call.algorithm, op.grid = r.g.choose(n, dt)
 	if op.call.algorithm.pulls() {
 		r.g.findRegistration(r.id, &op, n)
 	}

@@ -24,16 +24,18 @@ type SelectInput struct {
 }
 
 // Table is what tuning found. Of the rules that match a call, the first whose algorithm can work is followed; Auto
-// only. Where none does, the shipped choice is.
+// only. Where none does, the shipped choice is. A table that was saved is a TunedTable.
 type Table []Rule
 
-// Rule prefers an algorithm for some calls.
+// Rule prefers an algorithm, and a grid, for some calls.
 type Rule struct {
-	World     int     `json:"world,omitempty"`  // 0: any
-	DTypes    []DType `json:"dtypes,omitempty"` // nil: any
-	From      uint64  `json:"from,omitempty"`   // bytes, inclusive
-	To        uint64  `json:"to,omitempty"`     // bytes, inclusive; 0: no end
-	Algorithm Algorithm
+	World     int       `json:"world,omitempty"`  // ranks, 0: any
+	DTypes    []DType   `json:"dtypes,omitempty"` // nil: any
+	From      uint64    `json:"from,omitempty"`   // bytes, inclusive
+	To        uint64    `json:"to,omitempty"`     // bytes, inclusive; 0: no end
+	Algorithm Algorithm `json:"algorithm"`
+	Blocks    int       `json:"blocks,omitempty"`  // per rank, as many as can be resident at most; 0: by size
+	Threads   int       `json:"threads,omitempty"` // per block, a multiple of 32 up to 512; 0: by size
 }
 
 func (r *Rule) matches(world int, bytes uint64, dt DType) bool {
@@ -64,8 +66,8 @@ func Select(in SelectInput) (Plan, error) {
 	}
 	p.table, p.most, p.push = in.Table, in.MaxBytes, in.PushBytes
 	p.bound()
-	return p.plan(in.Bytes, in.DType, func(a Algorithm, n uint64) (int, int) {
-		return shape(a, n, p.world, func(int) int { return mostBlocks })
+	return p.plan(p.table, in.Bytes, in.DType, false, func(a Algorithm, n uint64, want grid) (int, int) {
+		return shapeBy(want, a, n, p.world, func(int) int { return p.table.mostBlocks() })
 	}), nil
 }
 
@@ -113,8 +115,32 @@ func (t Table) check() error {
 		if r.Algorithm == Auto || r.Algorithm >= numAlgorithms {
 			return bad("table", "rule %d prefers algorithm %v: use one of %s", i, r.Algorithm, strings.Join(algorithmNames[1:], ", "))
 		}
+		switch {
+		case r.World < 0 || r.World > flags.MaxRanks:
+			return bad("table", "rule %d is for %d ranks: use 1 to %d, or 0 for any number", i, r.World, flags.MaxRanks)
+		case r.To != 0 && r.From > r.To:
+			return bad("table", "rule %d ends at %d bytes, before it starts at %d: put the smaller size first", i, r.To, r.From)
+		case r.Blocks < 0 || r.Blocks > flags.MaxBlocks:
+			return bad("table", "rule %d has %d blocks: use 1 to %d, or 0 to choose by size", i, r.Blocks, flags.MaxBlocks)
+		case r.Threads < 0 || r.Threads > maxThreads || r.Threads%32 != 0:
+			return bad("table", "rule %d has %d threads: use a multiple of 32 up to %d, or 0 to choose by size", i, r.Threads, maxThreads)
+		}
+		for _, dt := range r.DTypes {
+			if !dt.valid() {
+				return bad("table", "rule %d is for element type %d: use one of %s", i, uint8(dt), strings.Join(dtypeNames[:], ", "))
+			}
+		}
 	}
 	return nil
+}
+
+// mostBlocks is the largest grid that calls may have.
+func (t Table) mostBlocks() int {
+	most := mostBlocks
+	for i := range t {
+		most = max(most, t[i].Blocks)
+	}
+	return most
 }
 
 func checkMachine(m *topo.Machine) error {

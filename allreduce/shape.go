@@ -8,6 +8,19 @@ func shape(a Algorithm, n uint64, world int, fit func(threads int) int) (blocks,
 	return min(blocksFor(work, threads), fit(threads)), threads
 }
 
+// shapeBy is shape where a table may prefer a number of threads, of blocks, or both.
+func shapeBy(want grid, a Algorithm, n uint64, world int, fit func(threads int) int) (blocks, threads int) {
+	blocks, threads = shape(a, n, world, fit)
+	if want.threads != 0 {
+		threads = want.threads
+		blocks = min(blocksFor(workOf(a, n, world), threads), fit(threads))
+	}
+	if want.blocks != 0 {
+		blocks = min(want.blocks, fit(threads))
+	}
+	return blocks, threads
+}
+
 // workOf is how many threads have something of their own to do, one at least. A thread takes a pack of 16 bytes, and with
 // push a packet, which carries 8; where each rank sums a chunk, the threads of a launch share the chunk.
 func workOf(a Algorithm, n uint64, world int) uint64 {

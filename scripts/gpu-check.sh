@@ -4,8 +4,8 @@
 #   scripts/gpu-check.sh build          builds everything into bin/gpu (needs Go and gcc)
 #   scripts/gpu-check.sh run [SECTION]  runs it where the GPU is; results go to $OUT (default: bin/gpu/out)
 #
-# Sections: tests calls latency demo topo sanitize stress (default: all but stress, which takes STRESS, 480s, and about a
-# minute more; STRESS_FLAGS go to demo stress too). The last lines are a short table.
+# Sections: tests calls latency demo topo sanitize bench tune stress (default: all but the last three. stress takes STRESS, 480s, and
+# about a minute more; STRESS_FLAGS, BENCH_FLAGS and TUNE_FLAGS go to demo stress, bench and tune). The last lines are a short table.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 bin=bin/gpu
@@ -48,8 +48,8 @@ run() {
 	local section
 	for section in $1; do
 		case $section in
-		tests | calls | latency | demo | topo | sanitize | stress) ;;
-		*) echo "unknown section \"$section\": use tests, calls, latency, demo, topo, sanitize, stress" >&2; return 2 ;;
+		tests | calls | latency | demo | topo | sanitize | bench | tune | stress) ;;
+		*) echo "unknown section \"$section\": use tests, calls, latency, demo, topo, sanitize, bench, tune, stress" >&2; return 2 ;;
 		esac
 	done
 	[ -x $bin/allreduce.test ] || { echo "no binaries in $bin: run scripts/gpu-check.sh build first" >&2; return 2; }
@@ -76,6 +76,14 @@ run() {
 		step addpeer $bin/addpeer
 		tail -n 30 "$OUT/demo.txt"
 		tail -n 3 "$OUT/addpeer.txt" ;;
+	esac
+	case " $want " in *" bench "*) # shellcheck disable=SC2086
+		step bench $bin/demo bench --algo all --plot "$OUT/latency.svg" ${BENCH_FLAGS:-}
+		cat "$OUT/bench.txt" ;;
+	esac
+	case " $want " in *" tune "*) # shellcheck disable=SC2086
+		step tune $bin/demo tune --out "$OUT/tuned.json" ${TUNE_FLAGS:-}
+		cat "$OUT/tune.txt" ;;
 	esac
 	case " $want " in *" topo "*)
 		export XDG_CACHE_HOME="$OUT/cache"

@@ -205,3 +205,15 @@ func syncDir(dir string) {
 		d.Close() //nolint:errcheck
 	}
 }
+
+// WriteFile writes a file whole or not at all, as records are saved: under a temporary name in the same folder, onto the disk,
+// and then in the place of the old one. what names the file's kind in the error: "save what: write path: …".
+func WriteFile(path, what string, text []byte) error { return writeFile(path, what, text) }
+
+// ReadRecord reads a record of a kind, {"kind": …, "version": FormatVersion, …}, from a file into v, which must have all of
+// its fields. What is not such a record is a *RecordError, with what it was to hold (such as "tuning table") in its text; a file
+// that cannot be opened is the system's error.
+func ReadRecord(path, what, kind string, v any) error { return readRecord(path, what, kind, v) }
+
+// WriteRecord saves v, which has the fields kind and version that ReadRecord wants, as WriteFile does.
+func WriteRecord(path, what string, v any) error { return writeRecord(path, what, v) }

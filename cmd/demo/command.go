@@ -113,7 +113,7 @@ It exits with 1 when something fails.`,
 		Example: "  demo version",
 		RunE:    a.started((*app).version),
 	}
-	for _, c := range []*cobra.Command{run, devices, topology, probe, child, doctor, a.checkCommand(), a.stressCommand(), version} {
+	for _, c := range []*cobra.Command{run, devices, topology, probe, child, doctor, a.checkCommand(), a.stressCommand(), a.benchCommand(), a.tuneCommand(), a.ncclCommand(), version} {
 		c.Args = func(c *cobra.Command, args []string) error { return noArgs(c.CommandPath(), args) }
 		root.AddCommand(c)
 	}
@@ -125,7 +125,7 @@ It exits with 1 when something fails.`,
 func (a *app) started(f func(*app, *cobra.Command) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, _ []string) error {
 		a.ran = true
-		if c.Name() != "doctor" && c.Name() != childCommand {
+		if c.Name() != "doctor" && c.Name() != childCommand && c.Name() != ncclChildCommand {
 			if _, err := readKnobs(); err != nil {
 				return err
 			}
@@ -139,7 +139,7 @@ func noArgs(path string, args []string) error {
 		return nil
 	}
 	if path == "demo" {
-		return fmt.Errorf("unknown command %q, there are run, devices, topo, probe, doctor, check, stress and version", args[0])
+		return fmt.Errorf("unknown command %q, there are run, devices, topo, probe, doctor, check, stress, bench, tune and version", args[0])
 	}
 	return fmt.Errorf("%s takes no argument %q", path, args[0])
 }
@@ -161,6 +161,7 @@ func (a *app) runFlags(c *cobra.Command) {
 	f.StringSliceVar(&o.dtypes, "dtype", []string{"f32", "f16", "bf16"}, "element types")
 	f.IntVar(&o.iters, "iters", 0, fmt.Sprintf("timed repetitions (default %d emulated, fewer where they take long; %d on GPUs)", emulatedIters, gpuIters))
 	f.StringVar(&o.algo, "algo", "auto", "auto, "+strings.Join(algorithmNames(), ", "))
+	f.StringVar(&o.table, "table", "", "auto goes by this table of demo tune")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the payloads and of the emulator's schedule")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Second, "longest wait for the result of a call; the group itself gives a rank up after three quarters of it (1s less, if that is later), so that its error comes within it")
 	f.StringVar(&o.probing, "probe", probeAuto, "auto, always or never: check first that peer access does what it claims; auto remembers what it found of GPUs, and spares emulated NVLinks")

@@ -237,15 +237,19 @@ func (w *worldReport) fits(devices []topo.Device, emulated bool, message uint64)
 // groupTimeout is the group's own deadline: a little shorter than --timeout, so that its diagnosis arrives within it.
 func groupTimeout(t time.Duration) time.Duration { return t - min(t/4, time.Second) }
 
-// groupConfig is the group for this world.
+// groupConfig is the group for the world of a run.
 func (s *settings) groupConfig(rep *runReport, message uint64) allreduce.Config {
+	return s.worldConfig(&rep.machineReport, &rep.World, rep.Measurement, s.algorithm, s.rules(), message)
+}
+
+// worldConfig is a group for messages up to a size.
+func (s *settings) worldConfig(rep *machineReport, w *worldReport, found *topo.Measurement, alg allreduce.Algorithm, t allreduce.Table, message uint64) allreduce.Config {
 	const most = 4 << 20
-	w := rep.World
 	cfg := allreduce.Config{
-		Ranks: w.Ranks, Devices: w.Devices, Share: w.Shared, Algorithm: s.algorithm,
+		Ranks: w.Ranks, Devices: w.Devices, Share: w.Shared, Algorithm: alg, Table: t,
 		MaxBytes: min(most, (message+4095)/4096*4096),
 		Timeout:  groupTimeout(s.timeout),
-		Machine:  rep.machine, Measurement: rep.Measurement, Knobs: s.knobs,
+		Machine:  rep.machine, Measurement: found, Knobs: s.knobs,
 	}
 	if s.knobs.MaxBytes != 0 {
 		cfg.MaxBytes = 0 // the knob's

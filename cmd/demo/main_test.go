@@ -21,7 +21,7 @@ func demo(t *testing.T, args ...string) (code int, stdout, stderr string) {
 // Wrong usage is refused with code 2 and a remedy, prints no results, and opens nothing.
 func TestUsage(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
-		{"nope", `unknown command "nope", there are run, devices, topo, probe, doctor, check, stress and version: see demo --help`},
+		{"nope", `unknown command "nope", there are run, devices, topo, probe, doctor, check, stress, bench, tune and version: see demo --help`},
 		{"run nope", `demo run takes no argument "nope": see demo --help`},
 		{"devices nope", `demo devices takes no argument`},
 		{"--nope", "unknown flag: --nope: see demo --help"},

@@ -9,6 +9,7 @@ import (
 	"github.com/fenceline/fenceline/allreduce"
 	"github.com/fenceline/fenceline/flags"
 	"github.com/fenceline/fenceline/launcher"
+	"github.com/fenceline/fenceline/topo"
 )
 
 const (
@@ -37,6 +38,7 @@ type options struct {
 	timeout time.Duration
 	absent  int
 	probing string
+	table   string
 
 	topo    topoOptions
 	probe   probeOptions
@@ -59,6 +61,7 @@ type settings struct {
 	absent           int  // -1: nobody
 	probing          string
 	knobs            allreduce.Knobs
+	tuned            *allreduce.TunedTable // of --table; nil: the shipped choice
 }
 
 // What --probe takes.
@@ -122,6 +125,9 @@ func (o *options) checkRun(given func(string) bool) (settings, error) {
 	if s.algorithm, err = allreduce.ParseAlgorithm(o.algo); err != nil {
 		return s, &usageError{Flag: "--algo", Err: err}
 	}
+	if err := s.readTable(o.table); err != nil {
+		return s, err
+	}
 	if s.dtypes, err = parseDTypes(o.dtypes); err != nil {
 		return s, err
 	}
@@ -138,6 +144,39 @@ func (s *settings) timeoutName() string {
 		return "FENCELINE_TIMEOUT"
 	}
 	return "--timeout"
+}
+
+// readTable reads the file of --table; "" is none.
+func (s *settings) readTable(path string) (err error) {
+	if path == "" {
+		return nil
+	}
+	if s.tuned, err = allreduce.ReadTunedTable(path); err != nil {
+		return &usageError{Flag: "--table", Err: err}
+	}
+	if forced := s.knobs.Algorithm; forced != allreduce.Auto {
+		return usagef("--table", path, "FENCELINE_ALGO forces %v, and a table is for auto: unset the variable, or leave the table out", forced)
+	}
+	return nil
+}
+
+// fitsTable refuses a table of another machine.
+func (s *settings) fitsTable(m *topo.Machine) error {
+	if s.tuned == nil {
+		return nil
+	}
+	if err := s.tuned.Fits(m); err != nil {
+		return &usageError{Flag: "--table", Err: err}
+	}
+	return nil
+}
+
+// rules are what auto goes by.
+func (s *settings) rules() allreduce.Table {
+	if s.tuned == nil {
+		return nil
+	}
+	return s.tuned.Rules
 }
 
 func parseDTypes(names []string) ([]allreduce.DType, error) {

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/fenceline/fenceline/topo"
 )
@@ -22,15 +21,7 @@ const (
 
 // world says how many ranks there are and where.
 func (t *table) world(r *runReport) {
-	places := make([]string, len(r.World.Devices))
-	for rank, d := range r.World.Devices {
-		places[rank] = fmt.Sprintf("%d→GPU%d", rank, d)
-	}
-	shared := ""
-	if r.World.Shared {
-		shared = ", several on one device"
-	}
-	fmt.Fprintf(t.w, "\nRanks: %d%s (%s): %s\n", r.World.Ranks, shared, r.World.Why, strings.Join(places, " "))
+	fmt.Fprintf(t.w, "\nRanks: %s\n", r.World.String())
 	if r.Measurement != nil {
 		t.probed(r)
 	}

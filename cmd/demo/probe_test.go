@@ -16,7 +16,7 @@ import (
 
 // The test binary is the program that children of probes run.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == childCommand {
+	if len(os.Args) > 1 && (os.Args[1] == childCommand || os.Args[1] == ncclChildCommand) {
 		main()
 	}
 	os.Exit(m.Run())

@@ -84,6 +84,9 @@ func (r *runner) prepare() (err error) {
 	if err != nil {
 		return err
 	}
+	if err := r.set.fitsTable(r.rep.machine); err != nil {
+		return err
+	}
 	emulated := r.rep.Backend.Emulated
 	if r.rep.World, err = r.set.place(len(r.rep.Devices), emulated); err != nil {
 		return err

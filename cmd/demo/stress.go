@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"time"
 
@@ -134,12 +133,7 @@ func (a *app) stress(c *cobra.Command, o *stressOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	if _, ok := os.LookupEnv(maxConnections); !ok { // with the usual 8, streams of ranks would share a queue with other streams
-		if err := os.Setenv(maxConnections, "32"); err != nil {
-			return err
-		}
-		defer os.Unsetenv(maxConnections)
-	}
+	defer moreConnections()()
 	rt, err := open(basic)
 	if err != nil {
 		return err

@@ -23,6 +23,9 @@ type bench struct {
 	g       *allreduce.Group
 	row     row
 	timeout time.Duration
+	capture func(queue func() error) (*allreduce.Graph, error) // not nil: calls are replays of a graph of one call
+	queue   func(in, out []launcher.Buffer) error              // queues a call on all ranks; newBench's is the group's
+	fill    func(dt allreduce.DType, rng *rand.Rand, in [][]byte)
 	in, out []launcher.Buffer // whole allocations
 	image   []byte            // host copy of one allocation
 	payload [][]byte
@@ -31,7 +34,8 @@ type bench struct {
 }
 
 func newBench(rt *launcher.Runtime, g *allreduce.Group, r row, timeout time.Duration) (*bench, error) {
-	b := &bench{g: g, row: r, timeout: timeout, image: make([]byte, bufferBytes(r)), want: make([]byte, r.bytes())}
+	b := &bench{g: g, row: r, timeout: timeout, fill: fill, image: make([]byte, bufferBytes(r)), want: make([]byte, r.bytes())}
+	b.queue = func(in, out []launcher.Buffer) error { return g.AllReduce(in, out, r.count, r.dtype) }
 	for rank := range g.World() {
 		for _, list := range []*[]launcher.Buffer{&b.in, &b.out} {
 			buf, err := rt.Alloc(g.Rank(rank).Device(), bufferBytes(r))
@@ -68,8 +72,19 @@ func (b *bench) body(bufs []launcher.Buffer, shift uint64) ([]launcher.Buffer, e
 }
 
 // call queues one call on all ranks and waits for it.
-func (b *bench) call(ctx context.Context, in, out []launcher.Buffer) error {
-	if err := b.g.AllReduce(in, out, b.row.count, b.row.dtype); err != nil {
+func (b *bench) call(ctx context.Context, in, out []launcher.Buffer) (err error) {
+	queue := func() error { return b.queue(in, out) }
+	if b.capture == nil {
+		err = queue()
+	} else {
+		var graph *allreduce.Graph
+		if graph, err = b.capture(queue); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, graph.Close()) }()
+		err = graph.Launch()
+	}
+	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
@@ -89,7 +104,7 @@ type verdict struct {
 // on a 16-byte boundary; in place, one element past it, so that both kinds of address are checked.
 func (b *bench) verify(ctx context.Context, rng *rand.Rand, inPlace bool) (verdict, error) {
 	v := verdict{equal: true}
-	fill(b.row.dtype, rng, b.payload)
+	b.fill(b.row.dtype, rng, b.payload)
 	if err := allreduce.Reference(b.row.dtype, b.want, b.payload...); err != nil {
 		return v, err
 	}

@@ -151,6 +151,12 @@ func TestNumbers(t *testing.T) {
 	requireNumbers(t, found.Pairs[1][0])
 	require.Zero(t, d.Live())
 
+	found, err = Run(context.Background(), d, nil, Options{Numbers: true, EmulatedNumbers: true, Only: []string{"flag_latency"}})
+	require.NoError(t, err)
+	require.Equal(t, "yyyy", answers(found.Pairs[0][1]))
+	require.Positive(t, found.Pairs[0][1].FlagLatency)
+	require.Zero(t, found.Pairs[0][1].KernelRate)
+
 	d = open(t, emu.Config{Machine: "one-way", Devices: 2})
 	notes := map[string]string{}
 	found, err = Run(context.Background(), d, nil, Options{Numbers: true, EmulatedNumbers: true, Report: func(r Result) {
@@ -210,6 +216,7 @@ func TestOptions(t *testing.T) {
 		{Options{Timeout: -1}, "Timeout"},
 		{Options{Timeout: 2 * time.Hour}, "Timeout"},
 		{Options{Start: -1}, "Start"},
+		{Options{Only: []string{"read"}}, `"read" is no number; want some of copy_nop2p`},
 	} {
 		_, err := Run(context.Background(), d, nil, c.o)
 		require.ErrorIs(t, err, ErrOptions)

@@ -17,6 +17,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/fenceline/fenceline/internal/gpu"
@@ -51,6 +53,8 @@ type Options struct {
 
 	Numbers   bool   // take latencies and bandwidths too, of the pairs whose checks passed
 	RateBytes uint64 // size of the buffers whose bandwidth is taken: a multiple of 1024. 0: 256 MiB, emulated 64 KiB
+	// Only are the numbers to take, of Steps(); nil: all. The checks are made in any case.
+	Only []string
 	// EmulatedNumbers takes numbers on emulated devices too, where they say nothing about any GPU.
 	EmulatedNumbers bool
 
@@ -117,6 +121,11 @@ func (o Options) validate(m *topo.Machine) (Options, error) {
 		return bad("Timeout is %v; want up to an hour", o.Timeout)
 	case o.Start < 0:
 		return bad("Start is %v; want more than nothing", o.Start)
+	}
+	for _, name := range o.Only {
+		if st := findStep(name); st == nil || !st.number() {
+			return bad("%q is no number; want some of %s", name, strings.Join(Steps()[Checks:], ", "))
+		}
 	}
 	if o.Pairs == nil {
 		for i := range n {
@@ -226,7 +235,7 @@ func items(m *topo.Machine, o *Options) (list []item) {
 		}
 		for _, p := range o.Pairs {
 			for i := range steps {
-				if steps[i].number() == number {
+				if steps[i].number() == number && (!number || o.Only == nil || slices.Contains(o.Only, steps[i].name)) {
 					list = append(list, item{p, steps[i].name})
 				}
 			}
