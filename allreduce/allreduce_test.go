@@ -80,6 +80,29 @@ func TestPieces(t *testing.T) {
 	}
 }
 
+// Calls of several pieces are queued piece by piece on all ranks: a GPU takes about a thousand launches of a stream, and holds
+// the next back until some have run.
+func TestPiecesBeyondTheQueue(t *testing.T) {
+	rt := openAny(t)
+	calls := 20
+	if !rt.Info().Emulated {
+		calls = 500
+	}
+	for _, alg := range directAlgorithms {
+		t.Run(alg.String(), func(t *testing.T) {
+			g := newGroup(t, rt, Config{Ranks: 3, Algorithm: alg, MaxBytes: 1024})
+			r := newRig(t, g, 16<<10)
+			c := trial{count: 4096, dt: BF16}
+			in, out, _, _ := r.views(c)
+			for range calls {
+				require.NoError(t, g.AllReduce(in, out, c.count, c.dt)) // 8 pieces
+			}
+			require.NoError(t, g.Sync(t.Context()))
+			r.run(c)
+		})
+	}
+}
+
 // Registered inputs are read directly, and mix with staged calls, other sizes and other grids on one group.
 func TestRegistered(t *testing.T) {
 	rt := openAny(t)

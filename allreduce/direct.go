@@ -146,23 +146,55 @@ func (r *Rank) connectPush(k *kit, a Algorithm) {
 
 // enqueueDirect launches the call's kernel, once for each piece. It allocates nothing.
 func (r *Rank) enqueueDirect(op *operation) error {
-	a, dt := op.call.algorithm, op.call.dtype
-	k, most, total := r.kits[a], r.g.policy.limit[a], op.call.count*dt.Size()
-	for off := uint64(0); off < total; off += most {
-		n := min(most, total-off)
-		if a.pulls() {
-			r.packPull(k.packed[:], op, off, n)
-		} else {
-			b := k.packed[:]
-			put64(b, pushIn, op.in.Ptr()+off)
-			put64(b, pushOut, op.out.Ptr()+off)
-			put64(b, pushCount, n/dt.Size())
-		}
-		if err := k.launch(r, a, dt, n, op.grid); err != nil {
+	for off, most := uint64(0), r.g.policy.limit[op.call.algorithm]; off < op.bytes(); off += most {
+		if err := r.launchPiece(op, off); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// launchPiece launches the call's kernel for the piece that begins at byte off.
+func (r *Rank) launchPiece(op *operation, off uint64) error {
+	a, dt := op.call.algorithm, op.call.dtype
+	k, n := r.kits[a], min(r.g.policy.limit[a], op.bytes()-off)
+	if a.pulls() {
+		r.packPull(k.packed[:], op, off, n)
+	} else {
+		b := k.packed[:]
+		put64(b, pushIn, op.in.Ptr()+off)
+		put64(b, pushOut, op.out.Ptr()+off)
+		put64(b, pushCount, n/dt.Size())
+	}
+	return k.launch(r, a, dt, n, op.grid)
+}
+
+// enqueuePieces queues a direct call on all ranks, piece by piece: a launch on a stream that is full waits until some of it
+// has run, and that may need the piece ahead on the ranks that come later.
+func (g *Group) enqueuePieces(ops []operation) error {
+	for _, r := range g.ranks {
+		r.mu.Lock()
+	}
+	defer func() {
+		for _, r := range g.ranks {
+			r.mu.Unlock()
+		}
+	}()
+	p := g.party()
+	for i, r := range g.ranks {
+		if err := r.enter(p, &ops[i]); err != nil {
+			return err
+		}
+	}
+	for off, most := uint64(0), g.policy.limit[ops[0].call.algorithm]; off < ops[0].bytes(); off += most {
+		for i, r := range g.ranks {
+			if err := r.launchPiece(&ops[i], off); err != nil {
+				p.fail(err)
+				return err
+			}
+		}
+	}
+	return p.refusal()
 }
 
 // packPull writes the arguments of n bytes of op, from off.

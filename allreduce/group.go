@@ -239,7 +239,9 @@ func (g *Group) AllReduce(in, out []launcher.Buffer, count uint64, dt DType) err
 		}
 	}
 	harmonise(ops[:len(g.ranks)])
-	if ops[0].call.algorithm.direct() || count == 0 {
+	if a := ops[0].call.algorithm; a.direct() && ops[0].bytes() > g.policy.limit[a] {
+		return g.enqueuePieces(ops[:len(g.ranks)])
+	} else if a.direct() || count == 0 {
 		for r, rank := range g.ranks {
 			if err := rank.enqueue(&ops[r]); err != nil {
 				return err

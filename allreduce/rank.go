@@ -64,6 +64,9 @@ type operation struct {
 	registration *Registration // not nil: peers read the input directly
 }
 
+// bytes is the message's size.
+func (op *operation) bytes() uint64 { return op.call.count * op.call.dtype.Size() }
+
 // ID is the rank's number.
 func (r *Rank) ID() int { return r.id }
 
@@ -83,7 +86,8 @@ func (r *Rank) Stream() *launcher.Stream { return r.stream }
 //
 // It returns once the work is queued: at once for direct kernels, unless this rank is 256 calls ahead of another; copy and
 // host wait, up to Config.Timeout, until the other ranks have come. So with those every rank needs a goroutine of its
-// own (Group.Each), while one goroutine can use Group.AllReduce.
+// own (Group.Each), while one goroutine can use Group.AllReduce. A stream takes about a thousand launches ahead; the next one
+// waits until some have run. So that holds for direct calls too, once they are that far ahead of what has run.
 //
 // The error is an *ArgumentError, which leaves the group as it was; a *MismatchError, an *AbsentError or the
 // launcher's, with which the group has failed; a *FailedError when it had before; or ErrClosed.
@@ -179,20 +183,9 @@ func (r *Rank) checkBuffer(arg string, b launcher.Buffer, n uint64, dt DType) (l
 func (r *Rank) enqueue(op *operation) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	g := r.g
-	p := g.party()
-	if err := p.refusal(); err != nil {
+	p := r.g.party()
+	if err := r.enter(p, op); err != nil || op.call.count == 0 {
 		return err
-	}
-	if err := p.join(r, op.call); err != nil {
-		p.fail(err)
-		return err
-	}
-	if err := p.refusal(); err != nil { // stopped while this rank waited
-		return err
-	}
-	if op.call.count == 0 {
-		return nil
 	}
 	var err error
 	if op.call.algorithm.direct() {
@@ -205,6 +198,18 @@ func (r *Rank) enqueue(op *operation) error {
 		return err
 	}
 	return p.refusal()
+}
+
+// enter agrees on the call with the other ranks.
+func (r *Rank) enter(p party, op *operation) error {
+	if err := p.refusal(); err != nil {
+		return err
+	}
+	if err := p.join(r, op.call); err != nil {
+		p.fail(err)
+		return err
+	}
+	return p.refusal() // stopped while this rank waited
 }
 
 // Sync waits for the rank's queued work. It returns the wait's failure (a *launcher.TimeoutError when ctx ended

@@ -115,8 +115,10 @@ func (s *stressSet) place(c *stressCall, room uint64, random func() uint64) bool
 const stressPoison = 0xa5
 
 // queue puts a batch on the ranks' streams: from this goroutine, or from one for each rank, which know nothing of each other.
+// Ranks that share a GPU share the queues of its copy engines too: there a copy that one rank queues ahead of its time, behind a
+// call that waits for another rank, would keep that rank's copies back, and with them the call. So those are queued together.
 func (w *stressWork) queue(ctx context.Context, s *stressSet) error {
-	together := w.rng.IntN(2) == 0
+	together := w.rng.IntN(2) == 0 || w.shared
 	limit := w.batch
 	if !together {
 		// A goroutine whose stream is full may hold a lock of the driver that the others need: no stream gets full.

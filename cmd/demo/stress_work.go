@@ -19,6 +19,7 @@ type stressWork struct {
 	rt       *launcher.Runtime
 	emulated bool
 	devices  []int // of each rank
+	shared   bool  // ranks share a GPU
 	most     uint64
 	batch    int // calls queued together, at most
 	timeout  time.Duration
@@ -64,6 +65,9 @@ type stressTools struct {
 func newStressWork(rt *launcher.Runtime, devices []int, o *stressSettings) (w *stressWork, err error) {
 	w = &stressWork{rt: rt, emulated: rt.Info().Emulated, devices: devices, most: o.maxBytes, batch: 256, timeout: o.timeout,
 		delays: o.delays, rng: rand.New(rand.NewPCG(o.seed, 0x5e))}
+	for r, dev := range devices {
+		w.shared = w.shared || !w.emulated && slices.Contains(devices[:r], dev)
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, w.close())
