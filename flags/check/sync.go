@@ -33,7 +33,7 @@ func (x *exec) arrive(t *thread) bool {
 		x.report(t, Finding{Kind: Faulted, Message: fmt.Sprintf("barrier %d: there are 16", ev.Barrier)})
 		return false
 	}
-	if !ev.Inst.Aligned {
+	if !ev.Inst.Aligned || x.p.Racy { // a thread of a litmus test stands for a warp
 		x.count(t)
 	} else if x.converged(t) {
 		for _, i := range x.warp(t) {

@@ -18,7 +18,7 @@
 // Locations: `x = 0` is 4 bytes, `x.u64 = 0` is 8; u8, u16, u32 and u64 are known. `a[4] = 1, 2, 3, 4` has elements; one
 // value stands for all. `@1` places a location on device 1, `@host` in the host's memory; without it, on device 0.
 //
-// Columns: the line after the locations says where each thread runs: device, block, thread of the block. Below, each
+// Columns: the line after the locations says where each thread runs: device, block, thread of the block (to barriers, a warp of its own). Below, each
 // line has one instruction per column; a cell may be empty. Registers need no declaration and start as zero: r0, r1, …
 // have 32 bits, rd0, … 64, h0, … 16, and p0, … are predicates. An address is [x], [x+4] or [x+r0]: a location, and a
 // register or a constant in bytes. `again: …` is a label.
