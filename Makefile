@@ -10,7 +10,7 @@ FUZZTIME ?= 20s
 BENCH    ?= .
 TESTFLAGS ?=
 # The emulator is about ten times slower under the race detector, so the long loops are cut by -short.
-RACEFLAGS ?= -short -timeout 15m
+RACEFLAGS ?= -short -timeout 30m
 
 # go-nvml wraps functions that NVML's header marks as deprecated; the warnings are not ours to act on.
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
