@@ -53,7 +53,7 @@ func TestArgumentsMirrorSources(t *testing.T) {
 		"slots": pushSlots, "timeout_ns": pushTimeout, "rank": pushRank, "world": pushWorld}
 	for a := OneshotPush; a <= TwoshotPush; a++ {
 		if a.pushes() {
-			got, size = offsets(t, sources[a].file+".cu", "PushArgs")
+			got, size = offsets(t, "packets.cuh", "PushArgs")
 			require.Equal(t, push, got)
 			require.Equal(t, pushBytes, size)
 			continue

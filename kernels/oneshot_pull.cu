@@ -47,8 +47,6 @@ struct AllReduceArgs {
     u32 reserved;
 };
 
-constexpr u64 EARLY_PACKS = 16384;  // 256 KB; measured
-
 // N: the world size, or 0 for one known only at run time.
 template <class T, u32 N>
 FL_DEVICE void oneshot_pull(const AllReduceArgs& a) {
@@ -67,9 +65,7 @@ FL_DEVICE void oneshot_pull(const AllReduceArgs& a) {
     if constexpr (N != 0)
         for (u32 r = 0; r < N; r++) peer.base[r] = global(a.peer[r]);
 
-    // A small call lets the next one in as early as possible. In a large one its blocks, which can only wait,
-    // would take room and bandwidth from those that work.
-    const bool early = s.body < EARLY_PACKS;
+    const bool early = s.body < EARLY_BYTES / 16;
     const u64 first_in = in + body + 16 * first;
     const bool first_here = staged && aligned && first < s.body;
     needed_before_wait(first_here ? first_in : c.control);

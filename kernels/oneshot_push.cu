@@ -26,21 +26,6 @@
 
 namespace fl {
 
-// Mirrored by allreduce/args.go.
-struct PushArgs {
-    void* box[MAX_RANKS];  // packets that were sent to each rank: [half][source][slot]
-    const void* in;
-    void* out;
-    Control* control;
-    Status* status;
-    u64 count;             // elements
-    u64 slots;             // packets of one source in one half
-    u64 timeout_ns;
-    u32 rank, world;
-};
-
-constexpr u64 EARLY_PAIRS = 32768;  // 256 KB; see oneshot_pull.cu
-
 // N: the world size, or 0 for one known only at run time.
 template <class T, u32 N>
 FL_DEVICE void oneshot_push(const PushArgs& a) {
@@ -52,7 +37,7 @@ FL_DEVICE void oneshot_push(const PushArgs& a) {
     const u64 pitch = 16 * a.slots, half = c.world * pitch;
     const u64 my_box = boxes[0] + 16 * first;
 
-    const bool early = pairs < EARLY_PAIRS;
+    const bool early = pairs < EARLY_BYTES / 8;
     const u64 first_in = in.base + 8 * first;
     const bool first_here = in.whole(first);
     needed_before_wait(first_here ? first_in : c.control);

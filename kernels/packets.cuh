@@ -30,6 +30,19 @@ struct PacketControl {
     u32 twoshot[MAX_BLOCKS];
 };
 
+// Of the kernels that send packets. Mirrored by allreduce/args.go.
+struct PushArgs {
+    void* box[MAX_RANKS];  // packets that were sent to each rank: [half][source][slot]; two-shot: and of sums, [half][owner][slot]
+    const void* in;
+    void* out;
+    Control* control;
+    Status* status;
+    u64 count;             // elements
+    u64 slots;             // packets of one source in one half
+    u64 timeout_ns;
+    u32 rank, world;
+};
+
 // counting: c, for begin and commit with the epochs at this offset of PacketControl.
 FL_DEVICE Comm counting(Comm c, u32 offset) {
     c.control += offset;

@@ -49,8 +49,6 @@ struct TwoshotArgs {
     void* result[MAX_RANKS];      // sums of each rank's chunk
 };
 
-constexpr u64 EARLY_PACKS = 16384;  // 256 KB; see oneshot_pull.cu
-
 // N: the world size, or 0 for one known only at run time.
 template <class T, u32 N>
 FL_DEVICE void twoshot_pull(const TwoshotArgs& a) {
@@ -83,7 +81,7 @@ FL_DEVICE void twoshot_pull(const TwoshotArgs& a) {
         }
     };
 
-    const bool early = s.body < EARLY_PACKS;
+    const bool early = s.body < EARLY_BYTES / 16;
     needed_before_wait(in + body + 16 * first);
     wait_for_stream();
     if (early) release_stream();

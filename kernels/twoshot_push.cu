@@ -28,21 +28,6 @@
 
 namespace fl {
 
-// As in oneshot_push.cu; a box has two parts here. Mirrored by allreduce/args.go.
-struct PushArgs {
-    void* box[MAX_RANKS];  // packets that were sent to each rank: [half][source][slot], then of sums [half][owner][slot]
-    const void* in;
-    void* out;
-    Control* control;
-    Status* status;
-    u64 count;             // elements
-    u64 slots;             // packets of one source in one half
-    u64 timeout_ns;
-    u32 rank, world;
-};
-
-constexpr u64 EARLY_PAIRS = 32768;  // 256 KB; see oneshot_pull.cu
-
 // N: the world size, or 0 for one known only at run time.
 template <class T, u32 N>
 FL_DEVICE void twoshot_push(const PushArgs& a) {
@@ -64,7 +49,7 @@ FL_DEVICE void twoshot_push(const PushArgs& a) {
         }
     };
 
-    const bool early = pairs < EARLY_PAIRS;
+    const bool early = pairs < EARLY_BYTES / 8;
     needed_before_wait(in.base + 8 * (my_chunk + first));
     wait_for_stream();
     if (early) release_stream();
