@@ -108,12 +108,12 @@ const (
 // for as long as nothing changes. One that counts and ends soon is no await: it may end so although what it looks for comes. One that
 // polls for longer, or by the clock, is taken to be patient enough for what comes.
 func (x *exec) patient(t *thread, g *ptx.Thread, ev *ptx.Event, v *[4]uint64) bool {
-	known, ok := x.patience[ev.Inst]
 	if x.p.GiveUp {
 		return true // until nothing else can go on: then it is hurried
 	}
+	at := ev.Inst // ev goes on with g
+	known, ok := x.patience[at]
 	if !ok {
-		at := ev.Inst
 		known = !x.ends(t, g, ev, v)
 		x.patience[at] = known
 	}

@@ -1,7 +1,5 @@
 package check
 
-import "slices"
-
 // cell is what is known of one aligned word of memory that only weak accesses use: its value, who wrote it last and who
 // has read it since. Race detection needs no more, and finds a race in any execution that has the two accesses, in
 // whichever order they came.
@@ -56,9 +54,24 @@ func (m *mark) write(e event) {
 	m.writer, m.also, m.reads = e, m.also[:0], m.reads[:0]
 }
 
+// writers are all of m's, the last one last.
+func (m *mark) writers(yield func(event) bool) {
+	for _, w := range m.also {
+		if !yield(w) {
+			return
+		}
+	}
+	yield(m.writer)
+}
+
 // wrote is whether e is one of m's writers.
 func (m *mark) wrote(e event) bool {
-	return sameEvent(e, m.writer) || slices.ContainsFunc(m.also, func(w event) bool { return sameEvent(e, w) })
+	for w := range m.writers {
+		if sameEvent(e, w) {
+			return true
+		}
+	}
+	return false
 }
 
 // memory is all buffers of one execution.

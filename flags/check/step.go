@@ -357,7 +357,7 @@ func (x *exec) location(t *thread, b *buffer, off, size int, a *actor, writes bo
 					return nil
 				}
 			}
-			for _, e := range append(m.also[:len(m.also):len(m.also)], m.writer) {
+			for e := range m.writers {
 				if e.id >= 0 && !slices.ContainsFunc(writers, func(o event) bool { return sameEvent(o, e) }) {
 					writers = append(writers, e)
 				}

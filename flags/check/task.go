@@ -283,7 +283,7 @@ func (x *exec) readsConstant(t *thread, b *buffer, off, n int) {
 		if c.parts != nil {
 			m = &c.parts[i%4]
 		}
-		for _, w := range append(m.also[:len(m.also):len(m.also)], m.writer) {
+		for w := range m.writers {
 			if !begin.has(w.id, w.n) {
 				x.constantWritten(w, r)
 				return
