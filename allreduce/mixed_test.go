@@ -63,32 +63,13 @@ func TestMixedGraph(t *testing.T) {
 	p, err := g.Plan(1002, F32)
 	require.NoError(t, err)
 	require.Equal(t, Copy, p.Algorithm)
-	var rigs []*rig
 	var trials []trial
 	for _, count := range []uint64{1, 8, 9, 10, 64, 65, 200, 1002, 10_000} {
-		rigs = append(rigs, newRig(t, g, 40<<10))
 		trials = append(trials, trial{count: count, dt: F32})
 	}
-	gr, err := g.Capture(func() error {
-		for i, c := range trials {
-			in, out, _, _ := rigs[i].views(c)
-			if err := g.AllReduce(in, out, c.count, c.dt); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	require.NoError(t, err)
+	gr, rigs := capture(t, g, 40<<10, trials)
 	for range 3 {
-		inputs, wants := make([][][]byte, len(trials)), make([][]byte, len(trials))
-		for i, c := range trials {
-			inputs[i], wants[i] = rigs[i].fill(c)
-		}
-		require.NoError(t, gr.Launch())
-		rigs[0].sync()
-		for i, c := range trials {
-			rigs[i].verify(c, inputs[i], wants[i])
-		}
+		replay(t, gr, rigs, trials)
 		rigs[0].run(trial{count: 1002, dt: F32})
 		rigs[0].run(trial{count: 7, dt: F32})
 	}
