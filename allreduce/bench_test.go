@@ -9,27 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fenceline/fenceline/flags/stress"
 	"github.com/fenceline/fenceline/launcher"
 )
-
-// delay keeps a stream busy for a time, so that work can be queued on all ranks before any of it starts.
-const delay = `.version 7.0
-.target sm_70
-.address_size 64
-.visible .entry delay(.param .u64 ns)
-{
-	.reg .u64 %t<3>;
-	.reg .pred %p;
-	ld.param.u64 %t0, [ns];
-	mov.u64 %t1, %globaltimer;
-	add.u64 %t0, %t0, %t1;
-again:
-	mov.u64 %t1, %globaltimer;
-	setp.lt.u64 %p, %t1, %t0;
-	@%p bra again;
-	ret;
-}
-`
 
 // gate lets all ranks start together.
 type gate struct {
@@ -40,10 +22,10 @@ type gate struct {
 }
 
 func newGate(t testing.TB, rt *launcher.Runtime, hold time.Duration) *gate {
-	m, err := rt.Load(0, "delay.ptx", []byte(delay))
+	m, err := rt.Load(0, "stress.ptx", stress.Kernels(rt.Devices()[0].SM()))
 	require.NoError(t, err)
 	g := &gate{}
-	g.kernel, err = m.Kernel("delay")
+	g.kernel, err = m.Kernel(stress.PauseKernel)
 	require.NoError(t, err)
 	g.args, err = g.kernel.Pack(uint64(hold.Nanoseconds()))
 	require.NoError(t, err)

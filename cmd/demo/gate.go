@@ -4,27 +4,9 @@ import (
 	"errors"
 	"time"
 
+	"github.com/fenceline/fenceline/flags/stress"
 	"github.com/fenceline/fenceline/launcher"
 )
-
-// delayPTX keeps a stream busy for a time.
-const delayPTX = `.version 7.0
-.target sm_70
-.address_size 64
-.visible .entry delay(.param .u64 ns)
-{
-	.reg .u64 %t<3>;
-	.reg .pred %p;
-	ld.param.u64 %t0, [ns];
-	mov.u64 %t1, %globaltimer;
-	add.u64 %t0, %t0, %t1;
-again:
-	mov.u64 %t1, %globaltimer;
-	setp.lt.u64 %p, %t1, %t0;
-	@%p bra again;
-	ret;
-}
-`
 
 const (
 	gateBase, gateRank = 200 * time.Microsecond, 100 * time.Microsecond // what a replay takes to queue, about
@@ -47,10 +29,10 @@ func newGate(rt *launcher.Runtime, device, ranks int) (g *gate, err error) {
 			err = errors.Join(err, g.close())
 		}
 	}()
-	if g.module, err = rt.Load(device, "delay.ptx", []byte(delayPTX)); err != nil {
+	if g.module, err = rt.Load(device, "stress.ptx", stress.Kernels(rt.Devices()[device].SM())); err != nil {
 		return g, err
 	}
-	if g.kernel, err = g.module.Kernel("delay"); err != nil {
+	if g.kernel, err = g.module.Kernel(stress.PauseKernel); err != nil {
 		return g, err
 	}
 	if g.stream, err = rt.NewStream(device); err != nil {
