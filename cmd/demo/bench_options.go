@@ -26,6 +26,7 @@ type benchOptions struct {
 	rounds, replays       int
 	table, plot           string
 	compare, library      string
+	beside                string
 	floor                 bool
 }
 
@@ -44,6 +45,7 @@ type benchSettings struct {
 	plot            string
 	compare         bool
 	library         string // NCCL's
+	beside          *besideReport
 	floor           bool
 }
 
@@ -176,6 +178,11 @@ func (o *benchOptions) checkFiles(s *benchSettings) (err error) {
 		s.compare, s.library = true, o.library
 	default:
 		return usagef("--compare", o.compare, "there is nothing else to compare with: use nccl")
+	}
+	if o.beside != "" {
+		if s.beside, err = readBeside(o.beside); err != nil {
+			return err
+		}
 	}
 	return s.readTable(o.table)
 }
