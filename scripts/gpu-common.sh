@@ -15,6 +15,7 @@ build() {
 	done
 	go build -ldflags '-s -w' -o $bin/demo ./cmd/demo
 	go build -ldflags '-s -w' -o $bin/addpeer ./examples/addpeer
+	git describe --always --dirty --abbrev=12 >$bin/commit.txt 2>/dev/null || echo unknown >$bin/commit.txt
 	tar czf $bin.tar.gz -C "$(dirname $bin)" "$(basename $bin)"
 	ls -la $bin $bin.tar.gz
 }
@@ -61,6 +62,7 @@ test_in() { # test_in PACKAGE FLAGS...: its test binary, in its folder, as go te
 	(cd "$package" && REQUIRE_GPU=${REQUIRE_GPU-1} "$root/$bin/$(basename "$package").test" -test.timeout 9m "$@")
 }
 changed() { # a baseline of another machine must not match
+	[ -s "$OUT/baseline.json" ] || return 1
 	sed 's/"sms": *[0-9]*/"sms": 7/' "$OUT/baseline.json" >"$OUT/other.json"
 	$bin/demo topo "$@" --check "$OUT/other.json"
 	[ $? -eq 1 ]

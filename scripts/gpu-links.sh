@@ -38,6 +38,7 @@ run() {
 	{
 		date -u '+%Y-%m-%d %H:%M UTC'
 		echo "gpus: $gpus, backend: $backend, worlds: $worlds, sections: $want"
+		echo "commit: $(cat $bin/commit.txt)"
 		$bin/demo version
 		[ "$backend" = emu ] || nvidia-smi --query-gpu=name,driver_version,pci.bus_id,memory.total --format=csv
 	} 2>&1 | tee "$OUT/machine.txt"
@@ -105,14 +106,14 @@ section_topo() {
 }
 nvidia_says() { # as it is, for topo/testdata and for whoever doubts ours
 	local c
-	nvidia-smi
-	nvidia-smi topo -m
+	nvidia-smi && nvidia-smi topo -m || return 1
 	for c in r w n a p; do
 		echo "\$ nvidia-smi topo -p2p $c"
 		nvidia-smi topo -p2p $c
 	done
 	nvidia-smi nvlink -s
 	cat /proc/driver/nvidia/version
+	return 0 # not every driver knows all of these
 }
 export -f nvidia_says
 
@@ -125,9 +126,9 @@ section_tests() {
 	grep -h 'calls,' "$OUT/calls.txt" 2>/dev/null
 }
 
-# section_bench takes turns: PyTorch, ours beside NCCL, and both again. Ours and NCCL take turns inside each of theirs too.
+# section_bench takes turns: PyTorch, ours with NCCL, and both again. Ours and NCCL take turns inside each of theirs as well.
 section_bench() {
-	local compare=() beside round nccl
+	local compare=() beside=() round nccl
 	nccl=$(find_nccl)
 	if [ -n "$nccl" ]; then
 		compare=(--compare nccl --nccl "$nccl")
@@ -135,18 +136,24 @@ section_bench() {
 		row nccl "skipped: no libnccl.so.2 here, or no GPU" 0
 	fi
 	for round in 1 2; do
-		# shellcheck disable=SC2086 # several flags
-		within torch-$round 150 "$python" scripts/symm_mem_bench.py --ranks "$worlds" $sizes --rounds "$rounds" --timeout 140 --out "$OUT/torch-$round.jsonl"
-		grep -h skipped "$OUT/torch-$round.txt" 2>/dev/null
 		beside=()
-		[ ! -s "$OUT/torch-$round.jsonl" ] || beside=(--beside "$OUT/torch-$round.jsonl")
+		if [ "$backend" = emu ]; then
+			row torch-$round "skipped: these devices are emulated" 0
+		else
+			# shellcheck disable=SC2086 # several flags
+			within torch-$round 150 "$python" scripts/symm_mem_bench.py --ranks "$worlds" $sizes --rounds "$rounds" --timeout 140 --out "$OUT/torch-$round.jsonl" &&
+				beside=(--beside "$OUT/torch-$round.jsonl")
+			if grep -q '^skipped: PyTorch' "$OUT/torch-$round.txt" 2>/dev/null; then
+				row "" "skipped: $(head -n 1 "$OUT/torch-$round.txt" | cut -d ' ' -f 2-)" 0
+			fi
+		fi
 		if [ $round = 1 ]; then
 			ours bench-1 --plot "$OUT/latency.svg" "${compare[@]}" "${beside[@]}"
 		else
 			ours bench-2 --json "${compare[@]}" "${beside[@]}"
 		fi
 	done
-	show bench-1
+	show torch-1 bench-1 torch-2
 }
 ours() { # ours NAME FLAGS...
 	local name=$1
