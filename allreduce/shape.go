@@ -101,7 +101,7 @@ type chunking struct{ bytes, piece, chunk uint64 }
 // chunkingOf makes four pieces at least, so that copies and sums can overlap, unless chunks would be too small, and none larger
 // than most, a multiple of 16.
 func chunkingOf(n, most uint64, world int) chunking {
-	pieces := piecesOf(n, min(most, max(n/4, uint64(world)*chunkLeast)))
+	pieces := piecesOf(n, min(most, max((n+3)/4, uint64(world)*chunkLeast)))
 	piece := roundUp((n+pieces-1)/pieces, 16)
 	return chunking{n, piece, chunkRoom(piece, world)}
 }
