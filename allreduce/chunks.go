@@ -128,26 +128,23 @@ func (r *Rank) lanes(a Algorithm) []*lane {
 	return list
 }
 
-// fork lets lanes begin when their work can: behind this rank's `ready`, since the rank's stream has waited for all that calls before
-// did with parts and pinned memory, and behind that of the peers whose buffers they use.
+// fork lets lanes begin when their work can. The parts are free behind this rank's `ready`, since its stream has waited for all that
+// earlier calls did with them; and a peer's buffers are ready behind the peer's. That is also when pinned memory is free: the
+// peer's stream has waited for this rank's last call, and with it for all that was read there.
 func (r *Rank) fork(a Algorithm) error {
 	t := r.gather
 	if err := t.fetch.stream.Wait(t.ready); err != nil {
 		return err
 	}
 	for peer := range r.others() {
-		ready, reader := peer.gather.ready, &t.fetch
+		reader := &t.fetch
 		if a == Host {
 			reader = &t.from[peer.id]
-			if err := reader.stream.Wait(t.ready); err != nil {
+		}
+		for _, l := range [...]*lane{reader, &t.to[peer.id]} {
+			if err := l.stream.Wait(peer.gather.ready); err != nil {
 				return err
 			}
-		}
-		if err := reader.stream.Wait(ready); err != nil {
-			return err
-		}
-		if err := t.to[peer.id].stream.Wait(ready); err != nil {
-			return err
 		}
 	}
 	return nil
