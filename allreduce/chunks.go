@@ -187,7 +187,7 @@ func (c *chunk) place(rank int) uint64 {
 	return (uint64(c.slot)*uint64(len(c.g.ranks)) + uint64(rank)) * c.gather.room
 }
 
-// part is a rank's place in memory; the slices of memory that was checked cannot fail.
+// part is rank's place in parts or pinned memory.
 func (c *chunk) part(memory launcher.Buffer, rank int) (launcher.Buffer, error) {
 	return memory.Slice(c.place(rank), c.n)
 }
