@@ -16,6 +16,8 @@ import "github.com/fenceline/fenceline/launcher"
 //
 // In place: a rank's output changes in the chunk of rank q only by q's copy, which waits for q's sum, before which q, the
 // only one to read that chunk of the input, has read it.
+
+// slots is how many sets of places there are: while what is in one is read, the other fills.
 const slots = 2
 
 // lane is a stream that a rank uses besides its own, and events on it, one for each set of places.

@@ -26,7 +26,7 @@ func TestChunking(t *testing.T) {
 				if n <= most {
 					require.LessOrEqual(t, c.pieces(), uint64(4))
 				}
-				if n > 4*uint64(world)*chunkLeast {
+				if n >= 4*uint64(world)*chunkLeast {
 					require.GreaterOrEqual(t, c.pieces(), uint64(4))
 				}
 				at := uint64(0)
@@ -48,6 +48,26 @@ func TestChunking(t *testing.T) {
 	require.Equal(t, chunking{64 << 20, 4 << 20, 512 << 10}, chunkingOf(64<<20, 4<<20, 8))
 	require.Equal(t, chunking{6 << 20, 2 << 20, 256 << 10}, chunkingOf(6<<20, 4<<20, 8))
 	require.Equal(t, chunking{64 << 20, 4 << 20, 2 << 20}, chunkingOf(64<<20, gatherMost(2), 2))
+}
+
+// A plan says how many pieces there are, and the grid that sums a chunk, or the whole.
+func TestChunksPlan(t *testing.T) {
+	for _, c := range []struct {
+		world           int
+		most, bytes     uint64
+		pieces          uint64
+		blocks, threads int
+	}{
+		{2, 64 << 20, 64 << 20, 16, 32, 512}, {8, 64 << 20, 64 << 20, 4, 32, 512}, {8, 0, 64 << 20, 16, 32, 512},
+		{2, 0, 1 << 20, 1, 32, 512}, {2, 0, 1<<20 + 2, 2, 32, 512}, {8, 0, 1 << 20, 1, 32, 512},
+		{4, 4096, 4096, 1, 1, 256}, {4, 4096, 4098, 2, 1, 64}, {1, 4096, 16384, 4, 1, 256}, {2, 0, 0, 1, 1, 64},
+	} {
+		for _, alg := range gatherAlgorithms {
+			p, err := Select(SelectInput{Machine: machine("X"), Devices: make([]int, c.world), Want: alg, MaxBytes: c.most, Bytes: c.bytes, DType: BF16})
+			require.NoError(t, err)
+			require.Equal(t, Plan{Algorithm: alg, Reason: "asked for", Pieces: c.pieces, Blocks: c.blocks, Threads: c.threads}, p, "%+v", c)
+		}
+	}
 }
 
 // chunked is trials of many pieces: those that divide, and those that do not; chunks that are uneven or empty.

@@ -98,10 +98,10 @@ func chunkRoom(most uint64, world int) uint64 {
 // every rank, of one size again except that the last ranks may have less, or nothing.
 type chunking struct{ bytes, piece, chunk uint64 }
 
-// chunkingOf makes four pieces at least, so that copies and sums can overlap, unless chunks would be too small, and none larger
-// than most, a multiple of 16.
+// chunkingOf makes four pieces, so that copies and sums can overlap, or fewer where chunks would be too small for it to pay;
+// and more where pieces would be larger than most, a multiple of 16.
 func chunkingOf(n, most uint64, world int) chunking {
-	pieces := piecesOf(n, min(most, max((n+3)/4, uint64(world)*chunkLeast)))
+	pieces := max(piecesOf(n, most), min(4, n/(uint64(world)*chunkLeast)))
 	piece := roundUp((n+pieces-1)/pieces, 16)
 	return chunking{n, piece, chunkRoom(piece, world)}
 }
