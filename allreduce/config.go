@@ -33,8 +33,9 @@ type Config struct {
 	// twoshot-push; less where the shipped choice or MaxBytes end earlier. A multiple of 16. 0 is what takes 8 MiB or less with
 	// each: for oneshot-push 512 KiB with 2 ranks, 128 KiB with 4, 32 KiB with 8; for twoshot-push 1 MiB.
 	PushBytes uint64
-	// DirectBytes is the size, in bytes, from which peers read a registered input directly; a smaller one is staged
-	// like any other, because the second flag exchange costs more than the copy. 0 is 1 MiB; 1 is always.
+	// DirectBytes is the size, in bytes, from which peers read a registered input directly in one-shot pull; a smaller one is
+	// staged like any other, because the second flag exchange costs more than the copy. 0 is 1 MiB; 1 is always. In two-shot
+	// pull, which has that exchange in any case, they always do.
 	DirectBytes uint64
 	// Timeout bounds how long one rank waits for another. 0 is 10 s.
 	Timeout time.Duration

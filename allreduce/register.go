@@ -18,10 +18,10 @@ type Registration struct {
 }
 
 // Register lets every rank read bufs[r] directly: one buffer per rank, memory of rank r's device, all of one size. In
-// a later call whose input lies in it, at the same offset on every rank, and whose output lies apart from it, peers read
-// the input where it is, if the call is large enough (Config.DirectBytes); all ranks must make that call so. The
-// buffers must outlive the registration. With the other algorithms it has no effect. The error is an *ArgumentError, or
-// ErrClosed.
+// a later call whose input lies in it, at the same offset on every rank, peers read the input where it is: with two-shot
+// pull always, with one-shot pull if the output lies apart from it and the call is large enough (Config.DirectBytes); all ranks
+// must make that call so. The buffers must outlive the registration. With the other algorithms it has no effect. The error
+// is an *ArgumentError, or ErrClosed.
 func (g *Group) Register(bufs []launcher.Buffer) (*Registration, error) {
 	if g.closed.Load() {
 		return nil, ErrClosed
@@ -72,11 +72,13 @@ func (reg *Registration) Close() error {
 	return nil
 }
 
-// findRegistration marks op for direct reads if its input is registered, large enough, and nothing stands
-// against it: peers read the input while this rank writes its output, so the two must be apart on every rank; and the
-// kernel reads packs of 16 bytes, so the inputs must be equally aligned.
+// findRegistration marks op for direct reads if its input is registered, they pay, and nothing stands against them. One-shot
+// pull needs a second flag exchange for them, and writes its output while peers still read: the two must be apart on
+// every rank. Two-shot pull has that exchange in any case, and writes behind it, so that the sum may replace the rank's own
+// input. Both read packs of 16 bytes: the inputs must be equally aligned.
 func (g *Group) findRegistration(rank int, op *operation, n uint64) {
-	if n < g.cfg.DirectBytes {
+	twoshot := op.call.algorithm == TwoshotPull
+	if !twoshot && n < g.cfg.DirectBytes {
 		return
 	}
 	in, out := op.in.Ptr(), op.out.Ptr()
@@ -88,7 +90,8 @@ func (g *Group) findRegistration(rank int, op *operation, n uint64) {
 		off := in - base
 		for p := range g.ranks {
 			at := reg.base[p] + off
-			if at%16 != in%16 || overlap(at, n, out, n) {
+			replaced := twoshot && p == rank && at == out
+			if at%16 != in%16 || overlap(at, n, out, n) && !replaced {
 				return
 			}
 		}

@@ -84,7 +84,9 @@ func (r *benchRun) field(ctx context.Context, w *worldReport) (f *field, err err
 func isDirect(a allreduce.Algorithm) bool { return a != allreduce.Copy && a != allreduce.Host }
 
 func (r *benchRun) group(f *field, w *worldReport, alg allreduce.Algorithm, t allreduce.Table) (*allreduce.Group, error) {
-	g, err := allreduce.NewGroup(r.rt, r.set.worldConfig(&r.rep.machineReport, w, r.rep.Measurement, alg, t, largest(r.set.rows)))
+	cfg := r.set.worldConfig(&r.rep.machineReport, w, r.rep.Measurement, alg, t, largest(r.set.rows))
+	cfg.DirectBytes = r.set.direct
+	g, err := allreduce.NewGroup(r.rt, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("%d ranks, %v: %w", w.Ranks, alg, err)
 	}
@@ -99,7 +101,7 @@ func (r *benchRun) group(f *field, w *worldReport, alg allreduce.Algorithm, t al
 
 func (r *benchRun) contender(f *field, alg allreduce.Algorithm, g *allreduce.Group, by allreduce.Table, captured bool) contender {
 	return &groupContender{label: alg.String(), rt: r.rt, g: g, by: by, captured: captured, emulated: r.rep.Backend.Emulated,
-		timeout: r.set.timeout, lengths: r.lengths, clock: f.clocks[g]}
+		timeout: r.set.timeout, lengths: r.lengths, clock: f.clocks[g], registers: r.set.direct != 0}
 }
 
 // closeField frees all of it. Where work still runs, the runtime's Close releases the rest.

@@ -21,6 +21,7 @@ import (
 type benchOptions struct {
 	ranks, algos, dtypes  []string
 	minBytes, maxBytes    string
+	direct                string
 	stepFactor, stepBytes string
 	iters, warmup         int
 	rounds, replays       int
@@ -38,7 +39,8 @@ type benchSettings struct {
 	algorithms      []allreduce.Algorithm // to be measured beside auto
 	every           bool                  // --algo all: those of algorithms that the machine cannot take are left out
 	rows            []row
-	sized           bool // the sizes were asked for
+	sized           bool   // the sizes were asked for
+	direct          uint64 // not 0: inputs are registered, and one-shot pull reads them directly from this size on
 	iters, warmup   int
 	itersGiven      bool
 	rounds, replays int // 0: the default
@@ -72,6 +74,7 @@ func (o *benchOptions) measured(a *app, c *cobra.Command, replays int) {
 	f.StringVarP(&o.maxBytes, "maxbytes", "e", "", "largest message in bytes (default "+benchMax+", emulated 64K; --minbytes where that is larger)")
 	f.StringVarP(&o.stepFactor, "stepfactor", "f", "2", "each size is this many times the one before")
 	f.StringVarP(&o.stepBytes, "stepbytes", "i", "", "instead of -f, each size is this many bytes more than the one before")
+	f.StringVar(&o.direct, "direct", "", "register the inputs: peers read them where they are, with oneshot-pull from this size on; 1: always (default: not registered)")
 	f.IntVarP(&o.iters, "iters", "n", 0, fmt.Sprintf("calls in a captured graph (default %d, fewer where they take long)", benchIters))
 	f.IntVarP(&o.warmup, "warmup", "w", 1, "replays of the graph ahead of those that are timed")
 	f.IntVar(&o.replays, "replays", 0, fmt.Sprintf("timed replays in a round (default %d, fewer where they take long)", replays))
@@ -196,6 +199,11 @@ func (o *benchOptions) checkSizes(s *benchSettings, given func(string) bool) err
 	to, err := parseBytes("--maxbytes", cmp.Or(o.maxBytes, benchMax))
 	if err != nil {
 		return err
+	}
+	if o.direct != "" {
+		if s.direct, err = parseBytes("--direct", o.direct); err != nil {
+			return err
+		}
 	}
 	s.sized = o.minBytes != "" || o.maxBytes != ""
 	if o.maxBytes == "" {

@@ -16,7 +16,8 @@ type benchReport struct {
 	Worlds      []worldReport     `json:"worlds"`
 	Knobs       allreduce.Knobs   `json:"knobs,omitzero"`
 	Measurement *topo.Measurement `json:"measurement,omitempty"`
-	Table       allreduce.Table   `json:"table,omitempty"` // what auto went by
+	Table       allreduce.Table   `json:"table,omitempty"`        // what auto went by
+	DirectBytes uint64            `json:"direct_bytes,omitempty"` // inputs were registered, and oneshot-pull read them directly from this size on
 	Seed        uint64            `json:"seed"`
 	Clock       string            `json:"clock"`
 	Iters       int               `json:"iters"` // calls of a graph; a row says how many it had
@@ -72,7 +73,7 @@ func (r *benchResult) finish(f *floorReport) {
 }
 
 func (r *benchReport) start(set *benchSettings, l lengths) {
-	r.Knobs, r.Seed = set.knobs, set.seed
+	r.Knobs, r.Seed, r.DirectBytes = set.knobs, set.seed, set.direct
 	r.Iters, r.Warmup, r.Replays, r.Rounds = l.calls, l.warmup, l.replays, set.rounds
 	r.Clock = benchDeviceClock
 	if r.Backend.Emulated {

@@ -50,6 +50,7 @@ func TestBenchUsage(t *testing.T) {
 		{"-e 99999999999G", "at most 1073741824 bytes"},
 		{"-b 8K -e 4K", "raise --maxbytes"},
 		{"-b 1 -d bf16", "no element of bf16 fits: use 2 or more"},
+		{"--direct some", `--direct "some": not a size`},
 		{"-f 1", "use a whole number from 2"},
 		{"-f 1.5", "use a whole number from 2"},
 		{"-f 2 -i 1K", "leave out one of -f and -i"},
@@ -165,6 +166,14 @@ func TestBenchText(t *testing.T) {
 }
 
 // Where direct kernels cannot run, all leaves them out with a note, and the floor, which is made of their flags, is none.
+// With --direct the inputs are registered, and the results the same.
+func TestBenchDirect(t *testing.T) {
+	code, r := benchJSON(t, "--algo", "oneshot-pull,twoshot-pull", "--ranks", "3", "-b", "1000", "-e", "4000", "-f", "4", "--direct", "2K", "--floor=false")
+	require.Equal(t, exitGood, code)
+	require.Equal(t, uint64(2048), r.DirectBytes)
+	require.NotEmpty(t, r.Results)
+}
+
 func TestBenchNoPeers(t *testing.T) {
 	code, r := benchJSON(t, "--machine", "no-p2p", "--algo", "all", "--ranks", "2", "-b", "64", "-e", "64")
 	require.Equal(t, exitGood, code, r.Error)

@@ -112,17 +112,18 @@ func (l lengths) fit(call time.Duration) (calls, replays int) {
 
 // groupContender measures an algorithm of ours.
 type groupContender struct {
-	label    string
-	rt       *launcher.Runtime
-	g        *allreduce.Group
-	by       allreduce.Table // what its calls go by
-	captured bool            // they do
-	emulated bool
-	timeout  time.Duration
-	lengths  lengths
-	clock    *stopwatch
-	prepare  func(b *bench) // makes the calls those of another library; nil: ours
-	b        *bench
+	label     string
+	rt        *launcher.Runtime
+	g         *allreduce.Group
+	by        allreduce.Table // what its calls go by
+	captured  bool            // they do
+	registers bool            // the inputs
+	emulated  bool
+	timeout   time.Duration
+	lengths   lengths
+	clock     *stopwatch
+	prepare   func(b *bench) // makes the calls those of another library; nil: ours
+	b         *bench
 }
 
 func (c *groupContender) name() string { return c.label }
@@ -139,6 +140,11 @@ func (c *groupContender) open(ctx context.Context, w row, seed uint64) (err erro
 	if c.b, err = newBench(c.rt, c.g, w, c.timeout); err != nil {
 		c.b = nil
 		return err
+	}
+	if c.registers {
+		if err := c.b.register(); err != nil {
+			return err
+		}
 	}
 	if c.captured {
 		c.b.capture = c.capture

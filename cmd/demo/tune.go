@@ -264,7 +264,8 @@ func (t *tuner) searchWorld(ctx context.Context, i int, sizes *int) (err error) 
 		t.bar.hide()
 		t.table.world(&t.report, w)
 	}
-	c := &groupContender{label: "tune", rt: t.rt, g: g, captured: true, emulated: t.rep.Backend.Emulated, timeout: t.set.timeout, lengths: t.lengths, clock: f.clocks[g]}
+	c := &groupContender{label: "tune", rt: t.rt, g: g, captured: true, emulated: t.rep.Backend.Emulated, timeout: t.set.timeout, lengths: t.lengths, clock: f.clocks[g],
+		registers: t.set.direct != 0}
 	for _, row := range t.set.rows {
 		found, err := t.searchSize(ctx, c, capable, w, row)
 		if err != nil {

@@ -12,16 +12,17 @@ import (
 // tuneReport is what `demo tune --json` prints.
 type tuneReport struct {
 	machineReport
-	Worlds  []worldReport   `json:"worlds"`
-	Seed    uint64          `json:"seed"`
-	Clock   string          `json:"clock"`
-	Blocks  []int           `json:"blocks"` // that were tried
-	Threads []int           `json:"threads"`
-	Choices []tuneChoice    `json:"choices"`
-	Rules   allreduce.Table `json:"rules"`
-	Written string          `json:"written,omitempty"` // the file; absent when none was written
-	Error   string          `json:"error,omitempty"`
-	OK      bool            `json:"ok"`
+	Worlds      []worldReport   `json:"worlds"`
+	DirectBytes uint64          `json:"direct_bytes,omitempty"` // as bench's
+	Seed        uint64          `json:"seed"`
+	Clock       string          `json:"clock"`
+	Blocks      []int           `json:"blocks"` // that were tried
+	Threads     []int           `json:"threads"`
+	Choices     []tuneChoice    `json:"choices"`
+	Rules       allreduce.Table `json:"rules"`
+	Written     string          `json:"written,omitempty"` // the file; absent when none was written
+	Error       string          `json:"error,omitempty"`
+	OK          bool            `json:"ok"`
 }
 
 // tuneChoice is what was found for one size.
@@ -40,7 +41,7 @@ type tuneChoice struct {
 }
 
 func (r *tuneReport) start(t *tuner) {
-	r.machineReport, r.Worlds, r.Seed, r.Clock = t.rep.machineReport, t.rep.Worlds, t.set.seed, t.rep.Clock
+	r.machineReport, r.Worlds, r.DirectBytes, r.Seed, r.Clock = t.rep.machineReport, t.rep.Worlds, t.set.direct, t.set.seed, t.rep.Clock
 	r.Blocks, r.Threads, r.Choices = t.blocks, t.threads, []tuneChoice{}
 }
 

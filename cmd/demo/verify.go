@@ -26,8 +26,9 @@ type bench struct {
 	capture func(queue func() error) (*allreduce.Graph, error) // not nil: calls are replays of a graph of one call
 	queue   func(in, out []launcher.Buffer) error              // queues a call on all ranks; newBench's is the group's
 	fill    func(dt allreduce.DType, rng *rand.Rand, in [][]byte)
-	in, out []launcher.Buffer // whole allocations
-	image   []byte            // host copy of one allocation
+	in, out []launcher.Buffer       // whole allocations
+	reg     *allreduce.Registration // of the inputs; nil: none
+	image   []byte                  // host copy of one allocation
 	payload [][]byte
 	want    []byte
 	first   []byte // what rank 0 got
@@ -49,8 +50,17 @@ func newBench(rt *launcher.Runtime, g *allreduce.Group, r row, timeout time.Dura
 	return b, nil
 }
 
+// register lets peers read the inputs where they are.
+func (b *bench) register() (err error) {
+	b.reg, err = b.g.Register(b.in)
+	return err
+}
+
 func (b *bench) free() error {
 	var errs []error
+	if b.reg != nil {
+		errs = append(errs, b.reg.Close())
+	}
 	for _, list := range [][]launcher.Buffer{b.in, b.out} {
 		for _, buf := range list {
 			errs = append(errs, buf.Free())
