@@ -70,6 +70,7 @@ func (a *app) benchmark(c *cobra.Command, o *benchOptions) (err error) {
 	}
 	r := &benchRun{set: set}
 	defer moreConnections()()
+	defer noMulticast()()
 	if r.rt, err = open(set.settings); err != nil {
 		return err
 	}
