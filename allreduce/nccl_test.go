@@ -205,7 +205,7 @@ func TestNCCLRefused(t *testing.T) {
 			c.in.AllowNCCL, c.in.Table = false, nil
 			c.in.Knobs.Algorithm = NCCL
 			_, err = Select(c.in)
-			require.ErrorContains(t, err, ", or FENCELINE_ALGO asks for it: set it to auto, copy or host, or unset it")
+			require.ErrorContains(t, err, "; FENCELINE_ALGO asks for it: set it to auto, copy or host, or unset it")
 		})
 	}
 	in := SelectInput{Machine: reach, Devices: []int{0, 1}, Bytes: 1 << 40, Want: NCCL}

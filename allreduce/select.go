@@ -198,9 +198,10 @@ type selector struct {
 
 // policy climbs down the ladder for all ranks. What a size decides is left to the policy.
 func (s *selector) policy(want Algorithm) (*policy, error) {
-	asked, remedy := "asked for", "use auto, copy or host"
+	asked, remedy, or := "asked for", "use auto, copy or host", ", or "
 	if want == Auto && s.knobs.Algorithm != Auto {
 		want, asked = s.knobs.Algorithm, "asked for by "+knobAlgo
+		or = "; "
 		remedy = knobAlgo + " asks for it: set it to auto, copy or host, or unset it"
 	}
 	p := &policy{world: len(s.devices), class: classify(s.m, s.devices), forced: want, rung: asked}
@@ -209,7 +210,7 @@ func (s *selector) policy(want Algorithm) (*policy, error) {
 	}
 	if want == NCCL {
 		if why, mend := s.refuseNCCL(); why != "" {
-			return nil, &PlanError{Algorithm: want, Reason: why, Remedy: mend + ", or " + remedy}
+			return nil, &PlanError{Algorithm: want, Reason: why, Remedy: mend + or + remedy}
 		}
 		p.rung += ncclBits
 		return p, nil
