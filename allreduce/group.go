@@ -485,15 +485,15 @@ func (g *Group) Close() error {
 	return joined(append(errs, g.release())...)
 }
 
-// drain waits for a rank's work. What NCCL does not end by itself is aborted.
+// drain waits for a rank's work. What NCCL does not end by itself is aborted, which tells its kernels at once; to the end comes
+// an abort only when the graphs are gone.
 func (g *Group) drain(ctx context.Context, r *Rank) error {
 	err := r.stream.Sync(ctx)
 	if g.nccl == nil || !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	g.nccl.abort()
-	g.nccl.wait(ncclEnd)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	return r.stream.Sync(ctx)
 }

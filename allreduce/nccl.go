@@ -33,7 +33,8 @@ type ncclRanks struct {
 	err   error // of the end
 }
 
-// joinNCCL makes the communicators, and connects them with a first call, so that no later one has to where that can be helped.
+// joinNCCL makes the communicators, and connects them with a small call and a large one, so that no later one has to where that can
+// be helped: NCCL connects what an algorithm of its own needs in the first call that takes it.
 func (g *Group) joinNCCL() error {
 	if g.policy.limit[NCCL] == 0 {
 		return nil
@@ -51,14 +52,15 @@ func (g *Group) joinNCCL() error {
 		return &NCCLError{Rank: -1, Err: err}
 	}
 	g.nccl = &ncclRanks{Ranks: ranks, ended: make(chan struct{})}
-	if err := g.connectNCCL(); err != nil {
-		return &NCCLError{Rank: -1, Err: fmt.Errorf("first call: %w", err)}
+	for _, n := range []uint64{16, g.cfg.MaxBytes} {
+		if err := g.connectNCCL(n / F32.Size()); err != nil {
+			return &NCCLError{Rank: -1, Err: fmt.Errorf("first call of %d bytes: %w", n, err)}
+		}
 	}
 	return nil
 }
 
-func (g *Group) connectNCCL() (err error) {
-	const count = 16
+func (g *Group) connectNCCL(count uint64) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), ncclStart)
 	defer cancel()
 	calls := make([]nccl.Call, len(g.ranks))

@@ -57,7 +57,7 @@ func TestNCCL(t *testing.T) {
 	require.NoError(t, err)
 	counts := f.Counts()
 	require.Equal(t, 1, counts.Joins)
-	require.Equal(t, 1, counts.Groups, "the first call connects")
+	require.Equal(t, 2, counts.Groups, "the first calls connect")
 	for r, m := range counts.Members {
 		require.Equal(t, nccl.Member{Device: r, Stream: g.Rank(r).Stream().Handle()}, m)
 	}
@@ -83,7 +83,7 @@ func TestNCCL(t *testing.T) {
 	}
 	require.NoError(t, g.AllReduce(make([]launcher.Buffer, 3), make([]launcher.Buffer, 3), 0, F32))
 	counts = f.Counts()
-	require.Equal(t, [2]int{5, 12}, [2]int{counts.Groups, counts.Calls})
+	require.Equal(t, [2]int{6, 12}, [2]int{counts.Groups, counts.Calls})
 	require.NoError(t, g.Close())
 	require.NoError(t, g.Close())
 	counts = f.Counts()

@@ -4,13 +4,15 @@
 #   scripts/gpu-check.sh build          builds everything into bin/gpu (needs Go and gcc)
 #   scripts/gpu-check.sh run [SECTION]  runs it where the GPU is; results go to $OUT (default: bin/gpu/out)
 #
-# Sections: tests calls latency demo topo sanitize bench tune stress (default: all but the last three. stress takes STRESS, 480s, and
-# about a minute more; STRESS_FLAGS, BENCH_FLAGS and TUNE_FLAGS go to demo stress, bench and tune). The last lines are a short table.
+# Sections: tests calls latency demo topo sanitize bench tune stress nccl (default: all but the last four. stress takes STRESS, 480s, and
+# about a minute more; STRESS_FLAGS, BENCH_FLAGS and TUNE_FLAGS go to demo stress, bench and tune). nccl needs two GPUs and libnccl.so.2,
+# or the library that NCCL_LIBRARY names by its full path. The last lines are a short table.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 bin=bin/gpu
 packages="internal/cuda launcher topo/nvml topo/probe allreduce examples/addpeer"
 calls=${CALLS:-1000000}
+export NCCL_NVLS_ENABLE=0 # no multicast objects: not every machine bears them
 
 build() {
 	set -e
@@ -48,8 +50,8 @@ run() {
 	local section
 	for section in $1; do
 		case $section in
-		tests | calls | latency | demo | topo | sanitize | bench | tune | stress) ;;
-		*) echo "unknown section \"$section\": use tests, calls, latency, demo, topo, sanitize, bench, tune, stress" >&2; return 2 ;;
+		tests | calls | latency | demo | topo | sanitize | bench | tune | stress | nccl) ;;
+		*) echo "unknown section \"$section\": use tests, calls, latency, demo, topo, sanitize, bench, tune, stress, nccl" >&2; return 2 ;;
 		esac
 	done
 	[ -x $bin/allreduce.test ] || { echo "no binaries in $bin: run scripts/gpu-check.sh build first" >&2; return 2; }
@@ -105,6 +107,16 @@ run() {
 			rows+=("memcheck               skipped: no compute-sanitizer here")
 		fi ;;
 	esac
+	case " $want " in *" nccl "*)
+		local library=${NCCL_LIBRARY:-libnccl.so.2}
+		REQUIRE_NCCL=1 step nccl-test test_in allreduce -test.v -test.run TestNCCLOnGPUs
+		step nccl-run $bin/demo run --algo nccl --nccl "$library" --sizes 1KB:64MB
+		step nccl-absent absent --algo nccl --nccl "$library" --absent 1 --timeout 4s
+		step nccl-bench $bin/demo bench --algo auto,nccl --nccl "$library" -b 1K -e 64M -f 4
+		grep -hE 'nccl_gpu_test|^ *--- ' "$OUT/nccl-test.txt"
+		tail -n 30 "$OUT/nccl-run.txt" "$OUT/nccl-bench.txt"
+		cat "$OUT/nccl-absent.txt" ;;
+	esac
 	case " $want " in *" stress "*)
 		# shellcheck disable=SC2086 # several flags
 		step stress $bin/demo stress --backend cuda --duration "${STRESS:-480s}" --control ${STRESS_FLAGS:-}
@@ -119,6 +131,12 @@ changed() { # a baseline of another machine must not match
 	$bin/demo topo --check "$OUT/other.json"
 	[ $? -eq 1 ]
 }
+absent() { # a rank that stays away is a fault, as demonstrated
+	local said
+	said=$($bin/demo run "$@")
+	printf '%s\n' "$said"
+	[[ $said == *"FAULT, as demonstrated"* ]]
+}
 sanitize() {
 	(cd allreduce && REQUIRE_GPU=1 compute-sanitizer --report-api-errors no --tool "$1" --error-exitcode 9 "$OLDPWD/$bin/allreduce.test" \
 		-test.timeout 4m -test.run 'TestAllReduce/(one|two)shot-pu(ll|sh)/(2|3|4)$|TestRegistered/3$|TestPieces|TestEpochWraps')
@@ -127,5 +145,5 @@ sanitize() {
 case "${1:-}" in
 build) build ;;
 run) shift; run "$*" ;;
-*) sed -n '2,8p' "$0"; exit 2 ;;
+*) sed -n '2,9p' "$0"; exit 2 ;;
 esac
