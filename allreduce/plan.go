@@ -19,9 +19,9 @@ const (
 	TwoshotPush                  // each rank is sent its chunk in packets, sums it, and sends the sum to all
 	Copy                         // copy engines gather all inputs, then a local reduction
 	Host                         // the same through pinned host memory
-	// NCCL is NVIDIA's library, where there is one at run time. Its bits are its own: it does not sum in fp32 and in rank
-	// order, so they can differ from Reference, from the other algorithms, and from size to size. So Auto takes it only where
-	// Config.AllowNCCL allows it, and a rule of the table asks for it.
+	// NCCL is NVIDIA's library, where there is one at run time, for ranks that are all in this process and on a device each. Its
+	// bits are its own: it does not sum in fp32 and in rank order, so they can differ from Reference, from the other algorithms,
+	// and from size to size. So Auto takes it only where Config.AllowNCCL allows it, and a rule of the table asks for it.
 	NCCL
 	numAlgorithms
 )

@@ -85,8 +85,8 @@ func (r *Rank) Stream() *launcher.Stream { return r.stream }
 // can check. Every rank must make the same calls in the same order.
 //
 // It returns once the work is queued: at once for direct kernels, unless this rank is 256 calls ahead of another; copy and
-// host wait, up to Config.Timeout, until the other ranks have come; nccl may, while it still connects. So with those every rank needs a goroutine of its
-// own (Group.Each), while one goroutine can use Group.AllReduce. A stream takes about a thousand launches ahead; the next one
+// host wait, up to Config.Timeout, until the other ranks have come, and nccl does while it still connects. So with those every
+// rank needs a goroutine of its own (Group.Each), while one goroutine can use Group.AllReduce. A stream takes about a thousand launches ahead; the next one
 // waits until some have run. So that holds for direct calls too, once they are that far ahead of what has run.
 //
 // The error is an *ArgumentError, which leaves the group as it was; a *MismatchError, an *AbsentError, an *NCCLError or the
