@@ -211,3 +211,34 @@ func TestCallAllocates(t *testing.T) {
 	}))
 	require.NoError(t, c.Close())
 }
+
+// The real library that NCCL_LIBRARY names has all that is called, and fails as it should where there is no GPU.
+func TestRealLibrary(t *testing.T) {
+	path := os.Getenv("NCCL_LIBRARY")
+	if path == "" {
+		t.Skip("NCCL_LIBRARY names no library")
+	}
+	if _, err := os.Stat("/dev/nvidiactl"); err == nil {
+		t.Skip("there is a GPU: TestNCCLOnGPUs of allreduce is for that")
+	}
+	t.Setenv("NCCL_NVLS_ENABLE", "0")
+	lib, err := Open(path)
+	require.NoError(t, err)
+	require.Greater(t, lib.Version(), 20000)
+	t.Logf("NCCL %d", lib.Version())
+	_, err = lib.Join([]Member{{0, 10}, {1, 11}}, plenty)
+	require.ErrorIs(t, err, ErrUnavailable, "libcuda is not loaded")
+	lib.driver = fake(t)
+	require.NotNil(t, must(Open(lib.driver)))
+	_, err = lib.Join([]Member{{0, 10}, {1, 11}}, plenty)
+	require.ErrorIs(t, err, ErrFailed)
+	require.NotContains(t, err.Error(), "invalid argument", "the configuration is one that it knows")
+	t.Log(err)
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
