@@ -198,15 +198,30 @@ func (c *Clique) end(abort C.int) error {
 			abort = 1
 		}
 	}
-	op := "ncclCommDestroy"
 	if abort != 0 {
-		op = "ncclCommAbort"
+		return errors.Join(flushed, c.abort())
 	}
-	r := C.fl_nccl_end(c.lib.l, C.int(len(c.ranks)), &c.ranks[0], abort)
+	r := C.fl_nccl_end(c.lib.l, C.int(len(c.ranks)), &c.ranks[0], 0)
 	if r != 0 && r != C.ncclInProgress {
-		return errors.Join(flushed, c.lib.failed(op, r, 0))
+		return c.lib.failed("ncclCommDestroy", r, 0)
 	}
-	return flushed
+	return nil
+}
+
+// abort aborts all communicators at once, each from a thread of its own: an abort tells the kernels first, and may then wait, for
+// graphs that still refer to the communicator, while the kernels of another rank have yet to be told.
+func (c *Clique) abort() error {
+	errs := make([]error, len(c.ranks))
+	var all sync.WaitGroup
+	for i := range c.ranks {
+		all.Go(func() {
+			if r := C.fl_nccl_end(c.lib.l, 1, &c.ranks[i], 1); r != 0 && r != C.ncclInProgress {
+				errs[i] = c.lib.failed("ncclCommAbort", r, 0)
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 // Join makes the communicators of ranks that are all in this process. They do not block where NCCL has such (since 2.14), and so

@@ -164,5 +164,5 @@ static int each(const fl_nccl *l, int n, const fl_rank *ranks, ncclResult_t (*ca
 int fl_nccl_finalize(const fl_nccl *l, int n, const fl_rank *ranks) { return each(l, n, ranks, l->ncclCommFinalize, 1); }
 
 int fl_nccl_end(const fl_nccl *l, int n, const fl_rank *ranks, int abort) {
-	return abort ? each(l, n, ranks, l->ncclCommAbort, 1) : each(l, n, ranks, l->ncclCommDestroy, 0);
+	return each(l, n, ranks, abort ? l->ncclCommAbort : l->ncclCommDestroy, 0);
 }
