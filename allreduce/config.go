@@ -32,8 +32,8 @@ type Config struct {
 	// cannot work here are passed over, and in a Capture so are those of copy and host where direct kernels can run.
 	Table Table
 	// MaxBytes is the largest message handled by one launch; larger ones are done in pieces. Each rank
-	// keeps about twice that much staging memory (copy and host: one times the world size). A multiple of
-	// 16. 0 is 4 MiB.
+	// keeps about twice that much staging memory (host: and as much pinned host memory). Copy and host make pieces of 2 MiB
+	// × Ranks at most, and smaller ones where that makes up to four of a message, so that copies and sums overlap. A multiple of 16. 0 is 4 MiB.
 	MaxBytes uint64
 	// PushBytes is the largest message that Auto gives to oneshot-push or twoshot-push, and the largest that one launch of
 	// them handles. Each rank keeps 4 × Ranks times that much memory for packets with oneshot-push, and 8 times with

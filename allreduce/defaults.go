@@ -172,8 +172,11 @@ func (p *policy) bound() {
 			return
 		}
 		most := p.most
-		if a.pushes() {
+		switch {
+		case a.pushes():
 			most = min(most, p.room(a)/16*16)
+		case !a.direct():
+			most = min(most, gatherMost(p.world))
 		}
 		if to != 0 {
 			most = min(most, (to+15)/16*16)
@@ -263,10 +266,23 @@ func (b by) grid() grid {
 // plan is what a call does by a table, and why.
 func (p *policy) plan(t Table, bytes uint64, dt DType, captured bool, shape func(a Algorithm, n uint64, want grid) (blocks, threads int)) Plan {
 	a, b := p.pick(t, bytes, dt, captured)
-	most := max(p.limit[a], 16)
-	plan := Plan{Algorithm: a, Reason: p.why(bytes, dt, b), Pieces: piecesOf(bytes, most)}
+	pieces, largest := p.launches(a, bytes)
+	plan := Plan{Algorithm: a, Reason: p.why(bytes, dt, b), Pieces: pieces}
 	if a != NCCL { // whose grids are its own
-		plan.Blocks, plan.Threads = shape(a, min(bytes, most), b.grid())
+		plan.Blocks, plan.Threads = shape(a, largest, b.grid())
 	}
 	return plan
+}
+
+// launches is in how many pieces a message goes, and how many bytes the largest launch is for.
+func (p *policy) launches(a Algorithm, bytes uint64) (pieces, largest uint64) {
+	most := max(p.limit[a], 16)
+	switch {
+	case a.direct() || a == NCCL:
+		return piecesOf(bytes, most), min(bytes, most)
+	case bytes <= wholeRoom(most, p.world):
+		return 1, bytes
+	}
+	c := chunkingOf(bytes, most, p.world)
+	return c.pieces(), c.chunk
 }

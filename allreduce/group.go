@@ -135,6 +135,12 @@ func (g *Group) build() error {
 	}
 	for _, r := range g.ranks {
 		r.connect()
+		if r.gather == nil {
+			continue
+		}
+		if err := r.openLanes(); err != nil {
+			return fmt.Errorf("rank %d: %w", r.id, err)
+		}
 	}
 	if err := g.reserve(); err != nil {
 		return err

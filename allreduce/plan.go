@@ -17,7 +17,7 @@ const (
 	OneshotPush                  // one kernel per rank writes its data to all peers, in packets that carry their own flags
 	TwoshotPull                  // each rank sums its chunk of all peers' data, then reads the other sums
 	TwoshotPush                  // each rank is sent its chunk in packets, sums it, and sends the sum to all
-	Copy                         // copy engines gather all inputs, then a local reduction
+	Copy                         // copy engines gather all inputs, or this rank's chunk of them, for a local reduction
 	Host                         // the same through pinned host memory
 	// NCCL is NVIDIA's library, where there is one at run time, for ranks that are all in this process and on a device each. Its
 	// bits are its own: it does not sum in fp32 and in rank order, so they can differ from Reference, from the other algorithms,
@@ -70,7 +70,7 @@ type Plan struct {
 	Reason    string    `json:"reason"`
 	Blocks    int       `json:"blocks"`  // per rank, of the kernel that does the sum; 0: NCCL's, which are not ours to know
 	Threads   int       `json:"threads"` // per block
-	Pieces    uint64    `json:"pieces"`  // launches per rank; see Config.MaxBytes and Config.PushBytes
+	Pieces    uint64    `json:"pieces"`  // launches per rank at most; see Config.MaxBytes and Config.PushBytes
 }
 
 func (p Plan) String() string {

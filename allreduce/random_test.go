@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -16,54 +17,112 @@ import (
 	"github.com/fenceline/fenceline/launcher"
 )
 
-// TestRandomCalls makes TEST_CALLS calls (a few hundred when it is not set) of random size, dtype,
-// alignment, payload and kind, queued in batches, and compares every bit of every rank's output, and the
-// guards between the outputs, with the reference.
+// TestRandomCalls makes TEST_CALLS calls (1500 on the emulator when it is not set) of random size, dtype, alignment,
+// payload and kind, queued in batches, and compares every bit of every rank's output, and the guards between the outputs,
+// with the reference. Most are made on groups where all algorithms take turns, the rest on groups that do everything by one.
 func TestRandomCalls(t *testing.T) {
 	rt := openAny(t)
-	calls, most := 200, uint64(3000)
+	calls, most := 1500, uint64(3000)
 	if !rt.Info().Emulated {
-		calls, most = 20_000, 1<<16
+		calls, most = 100_000, 1<<16
 	}
 	if s := os.Getenv("TEST_CALLS"); s != "" {
 		n, err := strconv.Atoi(s)
 		require.NoError(t, err, "TEST_CALLS")
 		calls = n
 	}
-	for _, world := range []int{4, 8} {
-		for alg, share := range shares(calls) {
-			t.Run(fmt.Sprintf("%d/%v", world, alg), func(t *testing.T) {
+	worlds := []int{2, 3, 4, 5, 8}
+	for _, world := range worlds {
+		for _, s := range shares(calls / len(worlds)) {
+			t.Run(fmt.Sprintf("%d/%v", world, s.by), func(t *testing.T) {
 				start := time.Now()
-				g := newGroup(t, rt, Config{Ranks: world, Algorithm: alg, Table: mixed(), DirectBytes: 1})
-				w := newWorkload(t, g, most)
-				for done := 0; done < max(share, 1); {
-					done += w.batch(min(256, max(share, 1)-done))
+				cfg := Config{Ranks: world, Algorithm: s.by, DirectBytes: 1}
+				if s.by == Auto {
+					cfg.Table = mixed()
 				}
-				t.Logf("%d calls, %d wrong, %d elements summed, %v", max(share, 1), w.wrong, w.elements, time.Since(start).Round(time.Millisecond))
+				g := newGroup(t, rt, cfg)
+				w := newWorkload(t, g, most)
+				for done := 0; done < s.calls; {
+					done += w.batch(min(256, s.calls-done))
+				}
+				t.Logf("%d calls, %d wrong, %d elements summed, %v; %v", s.calls, w.wrong, w.elements, time.Since(start).Round(time.Millisecond), &w.drawn)
 				require.Zero(t, w.wrong)
+				w.drawn.require(t, s.by, s.calls)
 			})
 		}
 	}
 }
 
-// shares is how many calls each algorithm gets; Auto has a table that mixes them.
-func shares(calls int) map[Algorithm]int {
-	list := map[Algorithm]int{Auto: calls / 2, Copy: calls / 100, Host: calls / 100}
+// share is how many calls are made by one algorithm; by Auto, with a table that mixes them.
+type share struct {
+	by    Algorithm
+	calls int
+}
+
+// shares divides calls: the slow algorithms get few, each at least one.
+func shares(calls int) []share {
+	list := []share{{by: Auto}, {Copy, max(1, calls/50)}, {Host, max(1, calls/50)}}
 	for _, a := range directAlgorithms {
-		list[a] = calls / 2
+		list = append(list, share{a, max(1, calls/11)})
 	}
+	rest := calls
+	for _, s := range list {
+		rest -= s.calls
+	}
+	list[0].calls = max(1, rest)
 	return list
 }
 
-// mixed changes the algorithm from size to size and dtype to dtype, copies included.
+// mixed changes the algorithm from size to size and dtype to dtype; copies take few turns, for they are slow.
 func mixed() (t Table) {
-	for to := uint64(16); to < 1<<20; to = to*5/3 + 16 {
-		for i, dt := range DTypes() {
-			n := len(t) + i
-			t = append(t, Rule{DTypes: []DType{dt}, To: to, Algorithm: directAlgorithms[n%len(directAlgorithms)]})
+	d := directAlgorithms
+	turn := slices.Concat(d, d[:2], []Algorithm{Copy}, d[2:], d[:2], []Algorithm{Host}, d[2:])
+	for to := uint64(16); to < 1<<20; to = to*9/8 + 16 {
+		for _, dt := range DTypes() {
+			t = append(t, Rule{DTypes: []DType{dt}, To: to, Algorithm: turn[len(t)%len(turn)]})
 		}
 	}
-	return append(Table{{From: 4000, To: 4500, Algorithm: Copy}, {From: 4501, To: 4600, Algorithm: Host}}, t...)
+	return t
+}
+
+// drawn counts what kinds of call came up.
+type drawn struct {
+	algorithms                          [numAlgorithms]int
+	dtypes                              [numDTypes]int
+	inPlace, outOfPlace, direct, staged int // of pulls out of place: peers read the input itself, or a copy of it, for its places differ
+	odd, turns                          int // turns: by another algorithm than the call before
+	last                                Algorithm
+}
+
+func (d *drawn) String() string {
+	s := fmt.Sprintf("%d in place, %d of registered inputs read directly, %d odd counts, %d changes of algorithm:", d.inPlace, d.direct, d.odd, d.turns)
+	for a, n := range d.algorithms {
+		if n > 0 {
+			s += fmt.Sprintf(" %v %d", Algorithm(a), n)
+		}
+	}
+	return s
+}
+
+// require fails a run that is long enough and did not come to everything.
+func (d *drawn) require(t *testing.T, by Algorithm, calls int) {
+	if calls < 150 {
+		return
+	}
+	for _, a := range everyAlgorithm {
+		require.True(t, by != Auto && by != a || d.algorithms[a] > 0, "%v was not drawn", a)
+	}
+	for _, dt := range DTypes() {
+		require.NotZero(t, d.dtypes[dt], "%v was not drawn", dt)
+	}
+	require.NotZero(t, d.inPlace)
+	require.NotZero(t, d.outOfPlace)
+	require.NotZero(t, d.odd)
+	if by == Auto {
+		require.NotZero(t, d.direct)
+		require.NotZero(t, d.staged)
+		require.Greater(t, d.turns, calls/2)
+	}
 }
 
 // workload is random calls over pools of payload that stay on the devices.
@@ -78,6 +137,7 @@ type workload struct {
 	got      [][]byte
 	elements uint64
 	wrong    int
+	drawn    drawn
 }
 
 const poolElements = 1 << 18
@@ -134,7 +194,8 @@ func (w *workload) batch(n int) int {
 	for range n {
 		dt := DTypes()[w.rng.IntN(3)]
 		// Log-uniform: as many small calls as large ones.
-		count := min(w.most, uint64(1)<<w.rng.IntN(17)+w.rng.Uint64N(64))
+		low := uint64(1) << w.rng.IntN(17)
+		count := min(w.most, low+w.rng.Uint64N(low))
 		at = (at+15)/16*16 + 16 + dt.Size()*w.rng.Uint64N(8)
 		if at+count*dt.Size()+16 > w.out[0].Size() {
 			break
@@ -180,8 +241,37 @@ func (w *workload) queue(d *done, count uint64) {
 			in[p] = out[p]
 		}
 	}
-	w.elements += count
+	w.note(d, count, kind == 1, kind == 2, in, out)
 	require.NoError(w.t, w.g.AllReduce(in, out, count, d.dt))
+}
+
+// note counts what this call is.
+func (w *workload) note(d *done, count uint64, samePlace, inPlace bool, in, out []launcher.Buffer) {
+	by, _ := w.g.choose(d.len, d.dt)
+	op, err := w.g.Rank(0).check(in[0], out[0], count, d.dt)
+	require.NoError(w.t, err)
+	n := &w.drawn
+	w.elements += count
+	n.algorithms[by]++
+	n.dtypes[d.dt]++
+	switch {
+	case inPlace:
+		n.inPlace++
+	case by.pulls() && samePlace && op.registration != nil:
+		n.direct++
+	case by.pulls():
+		n.staged++
+	}
+	if !inPlace {
+		n.outOfPlace++
+	}
+	if count%2 == 1 {
+		n.odd++
+	}
+	if by != n.last {
+		n.turns++
+	}
+	n.last = by
 }
 
 // check compares the outputs, and what lies between them, on all cores.

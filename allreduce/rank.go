@@ -92,8 +92,8 @@ func (r *Rank) Stream() *launcher.Stream { return r.stream }
 // The error is an *ArgumentError, which leaves the group as it was; a *MismatchError, an *AbsentError, an *NCCLError or the
 // launcher's, with which the group has failed; a *FailedError when it had before; or ErrClosed.
 //
-// After a failure, on whichever rank, outputs are undefined, and a registered input must not be overwritten before
-// every rank's Sync has returned.
+// After a failure, on whichever rank, outputs are undefined. A registered input, and any buffer of a call by copy or host,
+// must not be overwritten or freed before every rank's Sync has returned.
 func (r *Rank) AllReduce(in, out launcher.Buffer, count uint64, dt DType) error {
 	op, err := r.check(in, out, count, dt)
 	if err != nil {

@@ -71,3 +71,53 @@ func blocksFor(work uint64, threads int) int {
 }
 
 const mostBlocks = 32
+
+// Below: how copy and host share out a message. Sizes are in bytes. The bounds are estimates, from links of 25 GB/s and
+// a few microseconds for each copy and each event between devices; not measured.
+const (
+	line       = 256       // chunks and places are multiples of it, so copy engines and the kernel find their data aligned
+	gatherAll  = 1 << 20   // what a rank copies at most of its peers' data, to save the second round of copies
+	chunkLeast = 256 << 10 // smaller chunks of one message cost more in copies than they gain by running side by side
+	chunkMost  = 2 << 20   // larger ones gain nothing, and only take memory
+)
+
+// wholeRoom is the largest message that every rank gathers whole, where no piece may be larger than most.
+func wholeRoom(most uint64, world int) uint64 {
+	return min(most, gatherAll/uint64(max(1, world-1))/16*16)
+}
+
+// gatherMost is the largest piece that pays.
+func gatherMost(world int) uint64 { return uint64(world) * chunkMost }
+
+// chunkRoom is the largest chunk of pieces no larger than most.
+func chunkRoom(most uint64, world int) uint64 {
+	return roundUp((most+uint64(world)-1)/uint64(world), line)
+}
+
+// chunking is how a message larger than wholeRoom goes: in pieces of one size, the last one perhaps smaller, and of each a chunk for
+// every rank, of one size again except that the last ranks may have less, or nothing.
+type chunking struct{ bytes, piece, chunk uint64 }
+
+// chunkingOf makes four pieces, so that copies and sums can overlap, or fewer where chunks would be too small for it to pay;
+// and more where pieces would be larger than most, a multiple of 16.
+func chunkingOf(n, most uint64, world int) chunking {
+	pieces := max(piecesOf(n, most), min(4, n/(uint64(world)*chunkLeast)))
+	piece := roundUp((n+pieces-1)/pieces, 16)
+	return chunking{n, piece, chunkRoom(piece, world)}
+}
+
+// pieces is how many pieces there are.
+func (c chunking) pieces() uint64 { return piecesOf(c.bytes, c.piece) }
+
+// span is n bytes of a message from off on.
+type span struct{ off, n uint64 }
+
+// span is a rank's chunk of piece k; empty where there is none, and then there is none in later pieces.
+func (c chunking) span(k, rank int) span {
+	start := min(uint64(k)*c.piece, c.bytes)
+	end := min(start+c.piece, c.bytes)
+	off := min(start+uint64(rank)*c.chunk, end)
+	return span{off, min(c.chunk, end-off)}
+}
+
+func roundUp(n, to uint64) uint64 { return (n + to - 1) / to * to }

@@ -34,6 +34,7 @@ On emulated devices all of it runs, and the times mean nothing.`,
   demo bench -b 64K -e 1M -i 64K -n 500 -w 2 --rounds 5 -d f16,f32
   demo bench --algo oneshot-push,twoshot-pull --json --plot latency.svg
   demo bench --compare nccl                           NCCL in the same run, where libnccl.so.2 is found
+  demo bench --beside torch.jsonl                     and what scripts/symm_mem_bench.py measured
   demo bench --table tuned.json                       auto goes by a table of demo tune`,
 		RunE: a.started(func(a *app, c *cobra.Command) error { return a.benchmark(c, o) }),
 	}
@@ -45,6 +46,7 @@ On emulated devices all of it runs, and the times mean nothing.`,
 	f.StringVar(&o.table, "table", "", "auto goes by this table of demo tune")
 	f.StringVar(&o.compare, "compare", "", "measure this beside ours: nccl. Several ranks on one device are a process each, over NCCL's socket transport")
 	f.StringVar(&o.library, "nccl", nccl.DefaultLibrary, "the library of --compare nccl and --algo nccl")
+	f.StringVar(&o.beside, "beside", "", "show what this file holds beside it: what scripts/symm_mem_bench.py --out wrote, PyTorch's symmetric memory")
 	f.StringVar(&o.plot, "plot", "", "draw latency against size into this file, which ends in "+strings.ReplaceAll(plotFormats, ", ", " or ")+", when all is measured")
 	f.SortFlags = false
 	return c
@@ -143,6 +145,9 @@ func (r *benchRun) prepare() (err error) {
 		return err
 	}
 	if err := r.loadNCCL(); err != nil {
+		return err
+	}
+	if err := r.loadBeside(); err != nil {
 		return err
 	}
 	if r.rep.Worlds, err = set.places(len(r.rep.Devices), emulated); err != nil {

@@ -179,9 +179,11 @@ func (r *benchRun) size(ctx context.Context, f *field, w *worldReport, floor *fl
 	r.bar.hide()
 	for i := range results {
 		results[i].finish(floor)
-		r.rep.Results = append(r.rep.Results, results[i])
+	}
+	for _, res := range append(results, r.besides(w, floor, row)...) {
+		r.rep.Results = append(r.rep.Results, res)
 		if r.text != nil {
-			r.text.row(&results[i])
+			r.text.row(&res)
 		}
 	}
 	return nil

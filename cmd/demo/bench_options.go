@@ -26,6 +26,7 @@ type benchOptions struct {
 	rounds, replays       int
 	table, plot           string
 	compare, library      string
+	beside                string
 	floor                 bool
 }
 
@@ -43,6 +44,7 @@ type benchSettings struct {
 	rounds, replays int // 0: the default
 	plot            string
 	compare         bool
+	beside          *besideReport
 	floor           bool
 }
 
@@ -179,6 +181,11 @@ func (o *benchOptions) checkFiles(s *benchSettings) (err error) {
 		s.compare = true
 	default:
 		return usagef("--compare", o.compare, "there is nothing else to compare with: use nccl")
+	}
+	if o.beside != "" {
+		if s.beside, err = readBeside(o.beside); err != nil {
+			return err
+		}
 	}
 	return s.readTable(o.table)
 }

@@ -25,6 +25,7 @@ type benchReport struct {
 	Rounds      int               `json:"rounds"`
 	Floors      []floorReport     `json:"floors,omitempty"` // as worlds
 	Results     []benchResult     `json:"results"`
+	Beside      *besideReport     `json:"beside,omitempty"`
 	NCCL        int               `json:"nccl,omitempty"` // the version compared with, 22803 for 2.28.3
 	Plot        string            `json:"plot,omitempty"` // the file that was drawn
 	Error       string            `json:"error,omitempty"`
@@ -39,7 +40,7 @@ const (
 // benchResult is one row: a size, a number of ranks and a contender.
 type benchResult struct {
 	Ranks   int             `json:"ranks"`
-	Name    string          `json:"name"`  // auto, an algorithm, or nccl
+	Name    string          `json:"name"`  // auto, an algorithm, nccl, or of --beside
 	Bytes   uint64          `json:"bytes"` // per rank
 	Count   uint64          `json:"count"` // elements
 	DType   allreduce.DType `json:"dtype"`
@@ -106,7 +107,6 @@ type benchTable struct {
 
 const (
 	benchHead = "%11s %11s %6s %6s %13s %7s | %8s %7s %7s %6s | %8s %7s %7s %6s | %8s %8s %8s | %7s %6s\n"
-	benchRow  = "%11d %11d %6s %6s %13s %7s | %8.2f %7.2f %7.2f %6s | %8.2f %7.2f %7.2f %6s | %8.2f %8.2f %8.2f | %7s %6s\n"
 )
 
 func (t *benchTable) head(r *benchReport) {
@@ -148,14 +148,26 @@ func (t *benchTable) row(r *benchResult) {
 		name = "*" + r.Plan.Algorithm.String()
 	}
 	if r.FloorUS > 0 {
-		floor, ratio = fmt.Sprintf("%.2f", r.FloorUS), fmt.Sprintf("%.2f", r.Ratio)
+		floor, ratio = fmt.Sprintf("%.2f", r.FloorUS), r.Out.us(r.Ratio)
 	}
-	fmt.Fprintf(t.w, benchRow, r.Bytes, r.Count, r.DType, r.Redop, name, grid, r.Out.TimeUS, r.Out.AlgBW, r.Out.BusBW, r.Out.wrongs(),
-		r.In.TimeUS, r.In.AlgBW, r.In.BusBW, r.In.wrongs(), r.Out.P10, r.Out.P90, r.Out.P99, floor, ratio)
+	o, i := &r.Out, &r.In
+	fmt.Fprintf(t.w, benchHead, fmt.Sprint(r.Bytes), fmt.Sprint(r.Count), r.DType, r.Redop, name, grid, o.us(o.TimeUS), o.us(o.AlgBW), o.us(o.BusBW), o.wrongs(),
+		i.us(i.TimeUS), i.us(i.AlgBW), i.us(i.BusBW), i.wrongs(), o.us(o.P10), o.us(o.P90), o.us(o.P99), floor, ratio)
+}
+
+// us is a number, or "-" where nothing was measured.
+func (t *benchTimes) us(v float64) string {
+	if t.Samples == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", v)
 }
 
 func (t *benchTimes) wrongs() string {
-	if t.Wrong == 0 && !t.right() {
+	switch {
+	case t.Samples == 0:
+		return "-"
+	case t.Wrong == 0 && !t.right():
 		return "stray"
 	}
 	return fmt.Sprint(t.Wrong)
