@@ -12,9 +12,9 @@ import (
 	"github.com/fenceline/fenceline/flags"
 )
 
-// everyAlgorithm is all there are; direct, those whose kernels wait for each other; pull, those that read their peers' data.
+// everyAlgorithm is all of ours, which NCCL is not; direct, those whose kernels wait for each other; pull, those that read their peers' data.
 var everyAlgorithm, directAlgorithms, pullAlgorithms = func() (all, direct, pull []Algorithm) {
-	for _, a := range Algorithms()[1:] {
+	for _, a := range Algorithms()[1:NCCL] {
 		all = append(all, a)
 		if a.direct() {
 			direct = append(direct, a)

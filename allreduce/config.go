@@ -21,6 +21,13 @@ type Config struct {
 	Share bool
 	// Algorithm other than Auto is used for every call, whatever the machine; NewGroup fails if it cannot work.
 	Algorithm Algorithm
+	// AllowNCCL lets Auto go by rules of Table that ask for NCCL, whose sums are not in rank order: results can then differ in
+	// their last bits from those of other calls. Without it, and where NCCL cannot be used, such rules are passed over. NCCL is
+	// never the shipped choice.
+	AllowNCCL bool
+	// NCCLLibrary is the library of NCCL, "" for libnccl.so.2 where the loader finds it. It is loaded only by a group that may
+	// use it. The process's environment is left as it is: NCCL_NVLS_ENABLE=0 in it keeps NCCL from making multicast objects.
+	NCCLLibrary string
 	// Table is what tuning found, which Auto goes by instead of the shipped choice, call by call. Rules whose algorithm
 	// cannot work here are passed over, and in a Capture so are those of copy and host where direct kernels can run.
 	Table Table
@@ -147,6 +154,7 @@ func (c *Config) turn() error {
 	if c.Timeout == 0 {
 		c.Timeout = c.Knobs.Timeout
 	}
+	c.AllowNCCL = c.AllowNCCL || c.Knobs.NCCL
 	return nil
 }
 

@@ -108,7 +108,7 @@ func TestCorpusItself(t *testing.T) {
 	}{
 		"version":        {corpusHead, "fenceline corpus 2", "line 1: not a corpus of version 1"},
 		"digit":          {"output ", "output 0", "line "},
-		"algorithm":      {"case copy", "case nccl", "unknown algorithm"},
+		"algorithm":      {"case copy", "case ring", "unknown algorithm"},
 		"no such output": {"case copy f32 2 one 1 ", "case copy f32 2 one 1 0000000000000000 ", "line "},
 		"another word":   {"case copy", "cave copy", "neither a case nor an output"},
 	} {

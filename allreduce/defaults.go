@@ -83,6 +83,7 @@ type policy struct {
 	rung    string    // why the ladder led here, or who forced
 	allowed [numAlgorithms]bool
 	last    Algorithm // Copy or Host where no direct kernel can run, otherwise Auto
+	noNCCL  string    // why NCCL is not among the allowed
 	table   Table
 	push    uint64                // Config.PushBytes
 	most    uint64                // Config.MaxBytes
@@ -102,6 +103,19 @@ type by struct {
 	rule  *Rule       // the tuning table
 	line  *preference // the shipped choice
 	other bool        // another line could have come instead
+	nccl  bool        // a rule for NCCL was passed over, since it cannot be used
+}
+
+// ncclBits is part of the reason of every plan that takes NCCL.
+const ncclBits = "; NCCL does not sum in rank order, so bits can differ from the reference"
+
+// captures is whether a call by a may be captured. Copies and kernels that wait for each other do not mix in a graph; NCCL's
+// kernels are such, and each rank's are in the graph of that rank.
+func (p *policy) captures(a Algorithm) bool {
+	if p.last == Auto {
+		return a.direct() || a == NCCL
+	}
+	return a != NCCL
 }
 
 // pick is the algorithm of a call, by a tuning table where it has a rule. captured: calls through copy engines and kernels that wait for each other do not mix in
@@ -110,17 +124,22 @@ func (p *policy) pick(t Table, bytes uint64, dt DType, captured bool) (Algorithm
 	if p.forced != Auto {
 		return p.forced, by{}
 	}
+	var nccl bool
 	for i := range t {
 		r := &t[i]
-		if r.matches(p.world, bytes, dt) && p.allowed[r.Algorithm] && p.limit[r.Algorithm] != 0 && !(captured && p.last == Auto && !r.Algorithm.direct()) {
-			return r.Algorithm, by{rule: r}
+		switch {
+		case !r.matches(p.world, bytes, dt):
+		case p.allowed[r.Algorithm] && p.limit[r.Algorithm] != 0 && (!captured || p.captures(r.Algorithm)):
+			return r.Algorithm, by{rule: r, nccl: nccl}
+		case r.Algorithm == NCCL && !p.allowed[NCCL]:
+			nccl = true
 		}
 	}
 	switch {
 	case p.last != Auto:
-		return p.last, by{}
+		return p.last, by{nccl: nccl}
 	case !p.allowed[OneshotPull]:
-		return p.pushed(bytes), by{}
+		return p.pushed(bytes), by{nccl: nccl}
 	}
 	var passed bool
 	lines := shipped[p.class]
@@ -131,10 +150,10 @@ func (p *policy) pick(t Table, bytes uint64, dt DType, captured bool) (Algorithm
 		case l.to != 0 && bytes > l.to || l.algorithm.pushes() && bytes > p.room(l.algorithm):
 			passed = true
 		default:
-			return l.algorithm, by{line: l, other: passed || l.to != 0}
+			return l.algorithm, by{line: l, other: passed || l.to != 0, nccl: nccl}
 		}
 	}
-	return OneshotPull, by{}
+	return OneshotPull, by{nccl: nccl}
 }
 
 // pushed is the choice where peers can only be written to: two-shot moves less, and its boxes hold more.
@@ -148,6 +167,10 @@ func (p *policy) pushed(bytes uint64) Algorithm {
 // bound finds the largest launch of each algorithm: no more memory is allocated than the calls that may take it need.
 func (p *policy) bound() {
 	widen := func(a Algorithm, to uint64) {
+		if a == NCCL { // which takes any size, with no memory of ours
+			p.limit[a] = anySize
+			return
+		}
 		most := p.most
 		switch {
 		case a.pushes():
@@ -193,11 +216,34 @@ func (p *policy) bound() {
 	widen(a, 0)
 }
 
+// anySize is a limit that no message reaches.
+const anySize = 1 << 62
+
+// withoutNCCL is the policy where NCCL did not start.
+func (p policy) withoutNCCL(err error) *policy {
+	p.limit = [numAlgorithms]uint64{}
+	p.allowed[NCCL], p.noNCCL = false, err.Error()
+	p.bound()
+	return &p
+}
+
 // why is the reason of a choice, in words.
 func (p *policy) why(bytes uint64, dt DType, b by) string {
+	text := p.because(bytes, dt, b)
+	if b.nccl {
+		text += "; a rule for nccl is passed over, for " + p.noNCCL
+	}
+	return text
+}
+
+func (p *policy) because(bytes uint64, dt DType, b by) string {
 	switch {
 	case b.rule != nil:
-		return fmt.Sprintf("the tuning table prefers it for %d bytes of %v on %d ranks", bytes, dt, p.world)
+		text := fmt.Sprintf("the tuning table prefers it for %d bytes of %v on %d ranks", bytes, dt, p.world)
+		if b.rule.Algorithm == NCCL {
+			text += ncclBits
+		}
+		return text
 	case b.line != nil && b.other && b.line.to == 0:
 		return fmt.Sprintf("%s; the default for large messages of %d ranks %v", p.rung, p.world, p.class)
 	case b.line != nil && b.other:
@@ -222,7 +268,9 @@ func (p *policy) plan(t Table, bytes uint64, dt DType, captured bool, shape func
 	a, b := p.pick(t, bytes, dt, captured)
 	pieces, largest := p.launches(a, bytes)
 	plan := Plan{Algorithm: a, Reason: p.why(bytes, dt, b), Pieces: pieces}
-	plan.Blocks, plan.Threads = shape(a, largest, b.grid())
+	if a != NCCL { // whose grids are its own
+		plan.Blocks, plan.Threads = shape(a, largest, b.grid())
+	}
 	return plan
 }
 
@@ -230,7 +278,7 @@ func (p *policy) plan(t Table, bytes uint64, dt DType, captured bool, shape func
 func (p *policy) launches(a Algorithm, bytes uint64) (pieces, largest uint64) {
 	most := max(p.limit[a], 16)
 	switch {
-	case a.direct():
+	case a.direct() || a == NCCL:
 		return piecesOf(bytes, most), min(bytes, most)
 	case bytes <= wholeRoom(most, p.world):
 		return 1, bytes

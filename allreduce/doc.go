@@ -14,6 +14,9 @@
 // and the emulator give the same bits. Infinities, signed zeros and subnormals follow IEEE 754; a NaN result is
 // the canonical NaN of its type.
 //
+// The one exception is NCCL, which sums in an order and with roundings of its own, and other ones for other sizes. It is taken
+// only when asked for: as the algorithm, or by a rule of Config.Table together with Config.AllowNCCL.
+//
 // # Choice
 //
 // Select says what would be done on a machine, and why; NewGroup does that for the machine it is on, for all ranks alike.
@@ -28,12 +31,13 @@
 // KnobsFromEnv(os.Environ()) as Config.Knobs. What a Config states wins over them. Unknown names with the prefix and
 // values that are not listed are errors.
 //
-//	FENCELINE_ALGO         auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, copy, host: the algorithm
+//	FENCELINE_ALGO         auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, copy, host, nccl: the algorithm
 //	FENCELINE_P2P_LEVEL    LOC, NVL, PIX, PXB, PHB, NODE, SYS: the farthest path over which devices access each other
 //	                       directly, in nvidia-smi's words; LOC is never. A path that is not known is too far for all but SYS.
 //	FENCELINE_P2P_DISABLE  0, 1: 1 turns direct access between devices off
 //	FENCELINE_MAX_BYTES    bytes, or 512K, 4M, 1G; a multiple of 16: the largest message of one launch
 //	FENCELINE_TIMEOUT      500ms, 10s, 1m: how long one rank waits for another
+//	FENCELINE_NCCL         0, 1: 1 allows auto to take nccl where a tuning table asks for it, as Config.AllowNCCL
 //
 // # Failure
 //

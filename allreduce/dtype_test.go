@@ -140,7 +140,7 @@ func TestNames(t *testing.T) {
 		require.Equal(t, a, got)
 	}
 	_, err = ParseAlgorithm("ring")
-	require.EqualError(t, err, `unknown algorithm "ring": use one of auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, copy, host`)
+	require.EqualError(t, err, `unknown algorithm "ring": use one of auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, copy, host, nccl`)
 	require.Equal(t, "invalid", DType(9).String())
 	require.Equal(t, "invalid", Algorithm(9).String())
 }

@@ -17,6 +17,7 @@ var (
 	ErrAbsent          = errors.New("a rank did not arrive")           // *AbsentError
 	ErrNoPlan          = errors.New("no algorithm fits")               // *PlanError
 	ErrKnob            = errors.New("bad environment variable")        // *KnobError
+	ErrNCCL            = errors.New("NCCL failed")                     // *NCCLError
 	ErrFailed          = errors.New("the group has failed")            // *FailedError
 	ErrClosed          = errors.New("the group is closed")             //
 	ErrGraphClosed     = errors.New("the graph is closed")             // Graph.Launch; the group may go on
@@ -119,6 +120,22 @@ func (e *PlanError) Error() string {
 
 // Unwrap gives ErrNoPlan.
 func (e *PlanError) Unwrap() error { return ErrNoPlan }
+
+// NCCLError is a failure of NCCL's. The group has failed; in a capture, only the capture.
+type NCCLError struct {
+	Rank int   // -1 when no single rank is concerned
+	Err  error // NCCL's words
+}
+
+func (e *NCCLError) Error() string {
+	if e.Rank < 0 {
+		return fmt.Sprintf("all-reduce by nccl: %v", e.Err)
+	}
+	return fmt.Sprintf("all-reduce by nccl, rank %d: %v", e.Rank, e.Err)
+}
+
+// Unwrap gives ErrNCCL and the cause.
+func (e *NCCLError) Unwrap() []error { return []error{ErrNCCL, e.Err} }
 
 // FailedError is the refusal of a group that failed earlier.
 type FailedError struct {

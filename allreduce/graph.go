@@ -3,7 +3,7 @@ package allreduce
 import "github.com/fenceline/fenceline/launcher"
 
 // Graph is captured calls of a whole group, to be replayed any number of times, between other calls as well. Which
-// algorithm each call takes is settled when it is captured. Direct kernels have one graph per rank, so that the ranks'
+// algorithm each call takes is settled when it is captured. Direct kernels, and NCCL's, have one graph per rank, so that the ranks'
 // kernels, which wait for each other, never share a graph's scheduling; copy and host, which are ordered across ranks by
 // events, have one for all.
 type Graph struct {
@@ -49,7 +49,7 @@ func (g *Group) capture(t Table, queue func() error) (_ *Graph, err error) {
 		}
 	}()
 	record := gr.captureEach
-	if !g.direct {
+	if !g.apart {
 		record = gr.captureTogether
 	}
 	if err := record(func() error { return g.recorded(rec, queue) }); err != nil {
@@ -163,7 +163,7 @@ func (gr *Graph) Launch() error {
 	if g.recording.Load() != nil {
 		return bad("capture", "a graph cannot be launched inside a capture of its group")
 	}
-	if !g.direct {
+	if !g.apart {
 		return gr.launchTogether()
 	}
 	for r, x := range gr.execs {

@@ -28,6 +28,8 @@ type Group struct {
 	ranks  []*Rank
 	policy *policy     // which algorithm each call takes
 	direct bool        // some calls take kernels that wait for each other
+	apart  bool        // captures have a graph for each rank
+	nccl   *ncclRanks  // nil where no call takes it
 	fit    map[int]int // blocks per rank that can be resident, by threads per block
 	shares bool        // some ranks share a device
 
@@ -58,7 +60,8 @@ type Group struct {
 // call loads anything while a peer waits. Close it before rt.
 //
 // The error is an *ArgumentError or *NameError for a Config that cannot be used, a *PlanError when no algorithm, or not
-// the one asked for, can run, and otherwise the launcher's, such as launcher.ErrOutOfMemory.
+// the one asked for, can run, an *NCCLError when NCCL was asked for and does not start, and otherwise the launcher's, such as
+// launcher.ErrOutOfMemory. NCCL may take up to a minute to start.
 func NewGroup(rt *launcher.Runtime, cfg Config) (*Group, error) {
 	if err := cfg.validate(rt); err != nil {
 		return nil, err
@@ -71,6 +74,8 @@ func NewGroup(rt *launcher.Runtime, cfg Config) (*Group, error) {
 		return nil, fmt.Errorf("new group: %w", err)
 	}
 	s := &selector{m: m, measured: cfg.Measurement, devices: cfg.Devices, knobs: cfg.Knobs}
+	s.allowNCCL = cfg.AllowNCCL && cfg.Table.asks(NCCL, cfg.Ranks) // or nobody needs to look for it
+	s.library = func() error { return CheckNCCL(cfg.NCCLLibrary) }
 	enablePeers(rt, s)
 	p, err := s.policy(cfg.Algorithm)
 	if err != nil {
@@ -79,6 +84,10 @@ func NewGroup(rt *launcher.Runtime, cfg Config) (*Group, error) {
 	p.table, p.most, p.push = cfg.Table, cfg.MaxBytes, cfg.PushBytes
 	p.bound()
 	g, err := assemble(rt, cfg, s, p)
+	if p.forced == Auto && errors.Is(err, ErrNCCL) { // it was only one of many
+		p = p.withoutNCCL(err)
+		g, err = assemble(rt, cfg, s, p)
+	}
 	var crowded *PlanError
 	if p.forced == Auto && errors.As(err, &crowded) { // no room for blocks that wait for each other: the next rung
 		return assemble(rt, cfg, s, s.nextRung(*p, crowded.Reason))
@@ -91,6 +100,7 @@ func assemble(rt *launcher.Runtime, cfg Config, s *selector, p *policy) (*Group,
 	for a, limit := range p.limit {
 		g.direct = g.direct || limit != 0 && Algorithm(a).direct()
 	}
+	g.apart = g.direct || p.forced == NCCL
 	g.meet = newMeeting(cfg.Ranks, g.stop)
 	g.registrations.Store(&[]*Registration{})
 	err := g.claimPaths(s)
@@ -132,7 +142,10 @@ func (g *Group) build() error {
 			return fmt.Errorf("rank %d: %w", r.id, err)
 		}
 	}
-	return g.reserve()
+	if err := g.reserve(); err != nil {
+		return err
+	}
+	return g.joinNCCL()
 }
 
 // loaded is the modules of one device, by algorithm.
@@ -145,7 +158,7 @@ type loaded [numAlgorithms]struct {
 func (g *Group) loadAll(dev int, l *loaded) error {
 	for a, limit := range g.policy.limit {
 		switch {
-		case limit == 0:
+		case limit == 0 || Algorithm(a) == NCCL:
 			continue
 		case Algorithm(a) == Host && l[Copy].module != nil:
 			l[a] = l[Copy]
@@ -245,7 +258,9 @@ func (g *Group) AllReduce(in, out []launcher.Buffer, count uint64, dt DType) err
 		}
 	}
 	harmonise(ops[:len(g.ranks)])
-	if a := ops[0].call.algorithm; a.direct() && ops[0].bytes() > g.policy.limit[a] {
+	if a := ops[0].call.algorithm; a == NCCL {
+		return g.enqueueAllNCCL(ops[:len(g.ranks)])
+	} else if a.direct() && ops[0].bytes() > g.policy.limit[a] {
 		return g.enqueuePieces(ops[:len(g.ranks)])
 	} else if a.direct() || count == 0 {
 		for r, rank := range g.ranks {
@@ -330,7 +345,7 @@ func (g *Group) Each(ctx context.Context, f func(ctx context.Context, r *Rank) e
 }
 
 // Sync waits for the work of all ranks, and reports the group's failure if there is one: its first cause, a
-// *flags.StuckError for a rank that did not come, a *MismatchError, an *AbsentError, or the launcher's. It is a
+// *flags.StuckError for a rank that did not come, a *MismatchError, an *AbsentError, an *NCCLError, or the launcher's. It is a
 // *launcher.TimeoutError when ctx ended first, with the work still running, and ErrClosed once the group is closed.
 func (g *Group) Sync(ctx context.Context) error {
 	var eg errgroup.Group
@@ -383,6 +398,9 @@ func (g *Group) fail(cause error) {
 		return
 	}
 	g.halt()
+	if g.nccl != nil {
+		g.nccl.abort()
+	}
 	g.life.RLock()
 	defer g.life.RUnlock()
 	for _, r := range g.ranks {
@@ -460,7 +478,7 @@ func (g *Group) Close() error {
 	known := g.failure.Load() != nil
 	var errs []error
 	for _, r := range g.ranks {
-		if err := r.stream.Sync(ctx); errors.Is(err, context.DeadlineExceeded) {
+		if err := g.drain(ctx, r); errors.Is(err, context.DeadlineExceeded) {
 			return fmt.Errorf("close rank %d: %w: %w", r.id, ErrBusy, err)
 		} else if err != nil && !known {
 			errs = append(errs, err)
@@ -471,6 +489,19 @@ func (g *Group) Close() error {
 		errs = append(errs, f.Cause)
 	}
 	return joined(append(errs, g.release())...)
+}
+
+// drain waits for a rank's work. What NCCL does not end by itself is aborted, which tells its kernels at once; to the end comes
+// an abort only when the graphs are gone.
+func (g *Group) drain(ctx context.Context, r *Rank) error {
+	err := r.stream.Sync(ctx)
+	if g.nccl == nil || !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	g.nccl.abort()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	return r.stream.Sync(ctx)
 }
 
 // endCapture ends a capture that is under way, and waits for it.
@@ -498,6 +529,11 @@ func (g *Group) release() error {
 	var errs []error
 	for gr := range graphs {
 		errs = append(errs, gr.destroy())
+	}
+	if g.nccl != nil { // when its graphs are gone, and before its streams are
+		if _, err := g.ranks[0].stream.Query(); !errors.Is(err, launcher.ErrClosed) { // a runtime that is closed took the contexts along
+			errs = append(errs, g.nccl.release())
+		}
 	}
 	g.life.Lock()
 	defer g.life.Unlock()

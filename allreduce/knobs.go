@@ -19,9 +19,10 @@ const (
 	knobDisable  = KnobPrefix + "P2P_DISABLE"
 	knobMaxBytes = KnobPrefix + "MAX_BYTES"
 	knobTimeout  = KnobPrefix + "TIMEOUT"
+	knobNCCL     = KnobPrefix + "NCCL"
 )
 
-var knobNames = [...]string{knobAlgo, knobLevel, knobDisable, knobMaxBytes, knobTimeout} // in knobTable's order
+var knobNames = [...]string{knobAlgo, knobLevel, knobDisable, knobMaxBytes, knobTimeout, knobNCCL} // in knobTable's order
 
 // Knobs are what an operator may turn without changing a program. Transport (P2PLevel, P2PDisable) and kernel
 // (Algorithm) are switched apart. The zero value turns nothing. Where a Config states the same thing, it wins.
@@ -31,6 +32,7 @@ type Knobs struct {
 	P2PDisable bool          `json:"p2p_disable,omitempty"` // FENCELINE_P2P_DISABLE
 	MaxBytes   uint64        `json:"max_bytes,omitempty"`   // FENCELINE_MAX_BYTES, as Config.MaxBytes; 0 is not set
 	Timeout    time.Duration `json:"timeout_ns,omitempty"`  // FENCELINE_TIMEOUT, as Config.Timeout; 0 is not set
+	NCCL       bool          `json:"nccl,omitempty"`        // FENCELINE_NCCL, as Config.AllowNCCL
 }
 
 // validate refuses what KnobsFromEnv could not have made. MaxBytes and Timeout are checked where they are used.
@@ -158,6 +160,11 @@ var knobTable = []Knob{
 			d, err := time.ParseDuration(v)
 			k.Timeout = d
 			return err == nil && d >= time.Millisecond && d <= longestTimeout
+		}},
+	{knobNCCL, "0, 1", "1 allows auto to take nccl where a tuning table asks for it, whose sums are not in rank order",
+		func(k *Knobs, v string) bool {
+			k.NCCL = v == "1"
+			return v == "0" || v == "1"
 		}},
 }
 

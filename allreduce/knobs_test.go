@@ -29,6 +29,9 @@ func TestKnobsFromEnv(t *testing.T) {
 		"FENCELINE_MAX_BYTES=1G":      {MaxBytes: 1 << 30},
 		"FENCELINE_TIMEOUT=1m30s":     {Timeout: 90 * time.Second},
 		"FENCELINE_TIMEOUT=24h":       {Timeout: 24 * time.Hour},
+		"FENCELINE_ALGO=nccl":         {Algorithm: NCCL},
+		"FENCELINE_NCCL=0":            {},
+		"FENCELINE_NCCL=1":            {NCCL: true},
 	} {
 		k, err := KnobsFromEnv([]string{"A=b", env, env})
 		require.NoError(t, err, env)
@@ -41,9 +44,9 @@ func TestKnobsFromEnv(t *testing.T) {
 
 func TestKnobsRefused(t *testing.T) {
 	for env, message := range map[string]string{
-		"FENCELINE_ALGO=":                          `environment: FENCELINE_ALGO="": want auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, copy, host`,
-		"FENCELINE_ALGO=fast":                      `environment: FENCELINE_ALGO="fast": want auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, copy, host`,
-		"FENCELINE_ALGO= copy":                     `environment: FENCELINE_ALGO=" copy": want auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, copy, host`,
+		"FENCELINE_ALGO=":                          `environment: FENCELINE_ALGO="": want auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, copy, host, nccl`,
+		"FENCELINE_ALGO=fast":                      `environment: FENCELINE_ALGO="fast": want auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, copy, host, nccl`,
+		"FENCELINE_ALGO= copy":                     `environment: FENCELINE_ALGO=" copy": want auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, copy, host, nccl`,
 		"FENCELINE_P2P_LEVEL=":                     `environment: FENCELINE_P2P_LEVEL="": want LOC, NVL, PIX, PXB, PHB, NODE, SYS`,
 		"FENCELINE_P2P_LEVEL=3":                    `environment: FENCELINE_P2P_LEVEL="3": want LOC, NVL, PIX, PXB, PHB, NODE, SYS`,
 		"FENCELINE_P2P_DISABLE=":                   `environment: FENCELINE_P2P_DISABLE="": want 0, 1`,
@@ -57,8 +60,10 @@ func TestKnobsRefused(t *testing.T) {
 		"FENCELINE_TIMEOUT=10":                     `environment: FENCELINE_TIMEOUT="10": want a duration from 1ms to 24h with its unit, such as 500ms or 10s`,
 		"FENCELINE_TIMEOUT=0s":                     `environment: FENCELINE_TIMEOUT="0s": want a duration from 1ms to 24h with its unit, such as 500ms or 10s`,
 		"FENCELINE_TIMEOUT=25h":                    `environment: FENCELINE_TIMEOUT="25h": want a duration from 1ms to 24h with its unit, such as 500ms or 10s`,
-		"FENCELINE_ALGOS=copy":                     `environment: there is no variable "FENCELINE_ALGOS": use one of FENCELINE_ALGO, FENCELINE_P2P_LEVEL, FENCELINE_P2P_DISABLE, FENCELINE_MAX_BYTES, FENCELINE_TIMEOUT, or unset it`,
-		"fenceline_algo=copy":                      `environment: there is no variable "fenceline_algo": use one of FENCELINE_ALGO, FENCELINE_P2P_LEVEL, FENCELINE_P2P_DISABLE, FENCELINE_MAX_BYTES, FENCELINE_TIMEOUT, or unset it`,
+		"FENCELINE_NCCL=":                          `environment: FENCELINE_NCCL="": want 0, 1`,
+		"FENCELINE_NCCL=yes":                       `environment: FENCELINE_NCCL="yes": want 0, 1`,
+		"FENCELINE_ALGOS=copy":                     `environment: there is no variable "FENCELINE_ALGOS": use one of FENCELINE_ALGO, FENCELINE_P2P_LEVEL, FENCELINE_P2P_DISABLE, FENCELINE_MAX_BYTES, FENCELINE_TIMEOUT, FENCELINE_NCCL, or unset it`,
+		"fenceline_algo=copy":                      `environment: there is no variable "fenceline_algo": use one of FENCELINE_ALGO, FENCELINE_P2P_LEVEL, FENCELINE_P2P_DISABLE, FENCELINE_MAX_BYTES, FENCELINE_TIMEOUT, FENCELINE_NCCL, or unset it`,
 		"FENCELINE_MAX_BYTES=99999999999999999999": `environment: FENCELINE_MAX_BYTES="99999999999999999999": want a multiple of 16 from 16 to 1G, such as 4194304 or 4M`,
 	} {
 		k, err := KnobsFromEnv([]string{"A=b", env})

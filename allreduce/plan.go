@@ -19,14 +19,18 @@ const (
 	TwoshotPush                  // each rank is sent its chunk in packets, sums it, and sends the sum to all
 	Copy                         // copy engines gather all inputs, or this rank's chunk of them, for a local reduction
 	Host                         // the same through pinned host memory
+	// NCCL is NVIDIA's library, where there is one at run time, for ranks that are all in this process and on a device each. Its
+	// bits are its own: it does not sum in fp32 and in rank order, so they can differ from Reference, from the other algorithms,
+	// and from size to size. So Auto takes it only where Config.AllowNCCL allows it, and a rule of the table asks for it.
+	NCCL
 	numAlgorithms
 )
 
-var algorithmNames = [numAlgorithms]string{"auto", "oneshot-pull", "oneshot-push", "twoshot-pull", "twoshot-push", "copy", "host"}
+var algorithmNames = [numAlgorithms]string{"auto", "oneshot-pull", "oneshot-push", "twoshot-pull", "twoshot-push", "copy", "host", "nccl"}
 
 // Algorithms lists all that can be asked for, Auto first.
 func Algorithms() []Algorithm {
-	return []Algorithm{Auto, OneshotPull, OneshotPush, TwoshotPull, TwoshotPush, Copy, Host}
+	return []Algorithm{Auto, OneshotPull, OneshotPush, TwoshotPull, TwoshotPush, Copy, Host, NCCL}
 }
 
 // pulls is whether kernels read their peers' data; pushes, whether they write theirs to the peers and read nothing there.
@@ -64,12 +68,15 @@ func (a *Algorithm) UnmarshalText(b []byte) (err error) {
 type Plan struct {
 	Algorithm Algorithm `json:"algorithm"`
 	Reason    string    `json:"reason"`
-	Blocks    int       `json:"blocks"`  // per rank, of the kernel that does the sum
+	Blocks    int       `json:"blocks"`  // per rank, of the kernel that does the sum; 0: NCCL's, which are not ours to know
 	Threads   int       `json:"threads"` // per block
 	Pieces    uint64    `json:"pieces"`  // launches per rank at most; see Config.MaxBytes and Config.PushBytes
 }
 
 func (p Plan) String() string {
+	if p.Blocks == 0 {
+		return fmt.Sprintf("%v: %s", p.Algorithm, p.Reason)
+	}
 	return fmt.Sprintf("%v (%d×%d): %s", p.Algorithm, p.Blocks, p.Threads, p.Reason)
 }
 

@@ -85,11 +85,11 @@ func (r *Rank) Stream() *launcher.Stream { return r.stream }
 // can check. Every rank must make the same calls in the same order.
 //
 // It returns once the work is queued: at once for direct kernels, unless this rank is 256 calls ahead of another; copy and
-// host wait, up to Config.Timeout, until the other ranks have come. So with those every rank needs a goroutine of its
-// own (Group.Each), while one goroutine can use Group.AllReduce. A stream takes about a thousand launches ahead; the next one
+// host wait, up to Config.Timeout, until the other ranks have come, and nccl does while it still connects. So with those every
+// rank needs a goroutine of its own (Group.Each), while one goroutine can use Group.AllReduce. A stream takes about a thousand launches ahead; the next one
 // waits until some have run. So that holds for direct calls too, once they are that far ahead of what has run.
 //
-// The error is an *ArgumentError, which leaves the group as it was; a *MismatchError, an *AbsentError or the
+// The error is an *ArgumentError, which leaves the group as it was; a *MismatchError, an *AbsentError, an *NCCLError or the
 // launcher's, with which the group has failed; a *FailedError when it had before; or ErrClosed.
 //
 // After a failure, on whichever rank, outputs are undefined. A registered input, and any buffer of a call by copy or host,
@@ -188,9 +188,12 @@ func (r *Rank) enqueue(op *operation) error {
 		return err
 	}
 	var err error
-	if op.call.algorithm.direct() {
+	switch a := op.call.algorithm; {
+	case a.direct():
 		err = r.enqueueDirect(op)
-	} else {
+	case a == NCCL:
+		err = r.enqueueNCCL(p, op)
+	default:
 		err = r.enqueueGather(p, op)
 	}
 	if err != nil {
@@ -213,7 +216,7 @@ func (r *Rank) enter(p party, op *operation) error {
 }
 
 // Sync waits for the rank's queued work. It returns the wait's failure (a *launcher.TimeoutError when ctx ended
-// first, with the work still running), what went wrong on this rank (a *flags.StuckError naming the peer), the
+// first, with the work still running), what went wrong on this rank (a *flags.StuckError naming the peer, an *NCCLError), the
 // group's failure (a *FailedError), or ErrClosed.
 func (r *Rank) Sync(ctx context.Context) error {
 	if err := r.exists(); err != nil {
@@ -226,7 +229,7 @@ func (r *Rank) Sync(ctx context.Context) error {
 	if g.recording.Load() != nil {
 		return bad("sync", "a capture is under way and nothing runs: wait after Graph.Launch")
 	}
-	if err := r.stream.Sync(ctx); err != nil {
+	if err := r.await(ctx); err != nil {
 		var late *launcher.TimeoutError
 		switch {
 		case g.closed.Load():
@@ -239,7 +242,22 @@ func (r *Rank) Sync(ctx context.Context) error {
 	if err := g.diagnose(r.id); errors.Is(err, flags.ErrTimeout) {
 		return err
 	}
+	if g.nccl != nil && g.failure.Load() == nil {
+		if err := g.nccl.RankErr(r.id); err != nil {
+			err = &NCCLError{Rank: r.id, Err: err}
+			g.fail(err)
+			return err
+		}
+	}
 	return g.Err()
+}
+
+// await waits for the rank's stream, and looks after NCCL meanwhile.
+func (r *Rank) await(ctx context.Context) error {
+	if r.g.nccl != nil {
+		defer r.watchNCCL().stop()
+	}
+	return r.stream.Sync(ctx)
 }
 
 // build allocates the rank's memory and prepares its kernels.
@@ -253,7 +271,7 @@ func (r *Rank) build(l *loaded) (err error) {
 	}
 	clear(r.status.Bytes())
 	for a := range r.kits {
-		if limit[a] == 0 {
+		if limit[a] == 0 || Algorithm(a) == NCCL {
 			continue
 		}
 		k := &kit{dependent: l[a].dependent && Algorithm(a).direct()}

@@ -20,6 +20,8 @@ type SelectInput struct {
 	MaxBytes    uint64    // as Config.MaxBytes; 0: the knob's, or the default
 	PushBytes   uint64    // as Config.PushBytes
 	Table       Table     // nil: the shipped choice
+	AllowNCCL   bool      // as Config.AllowNCCL
+	NCCL        error     // why the library cannot be loaded, from CheckNCCL; nil: it can, or nobody has tried
 	Knobs       Knobs
 }
 
@@ -53,13 +55,17 @@ func (r *Rule) matches(world int, bytes uint64, dt DType) bool {
 // its claims. Where nothing at all is said of a pair's peer access, an NVLink between the two counts as a claim; a pair
 // without one stays unknown, which is enough for copy and not for direct kernels.
 //
+// NCCL is taken only where it is asked for, or where a rule of the table does and that is allowed. It needs a device for each rank, all
+// in this process, and real ones.
+//
 // Blocks and Threads are for an empty device; a Group may have room for fewer. The error is an *ArgumentError for
 // input that does not fit together, or a *PlanError.
 func Select(in SelectInput) (Plan, error) {
 	if err := in.validate(); err != nil {
 		return Plan{}, err
 	}
-	s := selector{m: in.Machine, measured: in.Measurement, devices: in.Devices, knobs: in.Knobs}
+	s := selector{m: in.Machine, measured: in.Measurement, devices: in.Devices, knobs: in.Knobs, allowNCCL: in.AllowNCCL || in.Knobs.NCCL}
+	s.library = func() error { return in.NCCL }
 	p, err := s.policy(in.Want)
 	if err != nil {
 		return Plan{}, err
@@ -134,6 +140,11 @@ func (t Table) check() error {
 	return nil
 }
 
+// asks is whether a rule for so many ranks asks for an algorithm.
+func (t Table) asks(a Algorithm, world int) bool {
+	return slices.ContainsFunc(t, func(r Rule) bool { return r.Algorithm == a && (r.World == 0 || r.World == world) })
+}
+
 // mostBlocks is the largest grid that calls may have.
 func (t Table) mostBlocks() int {
 	most := mostBlocks
@@ -180,18 +191,29 @@ type selector struct {
 	measured *topo.Measurement
 	devices  []int
 	knobs    Knobs
+
+	allowNCCL bool
+	library   func() error // why NCCL's cannot be loaded; asked only where all else is right
 }
 
 // policy climbs down the ladder for all ranks. What a size decides is left to the policy.
 func (s *selector) policy(want Algorithm) (*policy, error) {
-	asked, remedy := "asked for", "use auto, copy or host"
+	asked, remedy, or := "asked for", "use auto, copy or host", ", or "
 	if want == Auto && s.knobs.Algorithm != Auto {
 		want, asked = s.knobs.Algorithm, "asked for by "+knobAlgo
+		or = "; "
 		remedy = knobAlgo + " asks for it: set it to auto, copy or host, or unset it"
 	}
 	p := &policy{world: len(s.devices), class: classify(s.m, s.devices), forced: want, rung: asked}
 	if want >= numAlgorithms {
 		return nil, &PlanError{Algorithm: want, Reason: "there is no such algorithm", Remedy: "use one of " + strings.Join(algorithmNames[:], ", ")}
+	}
+	if want == NCCL {
+		if why, mend := s.refuseNCCL(); why != "" {
+			return nil, &PlanError{Algorithm: want, Reason: why, Remedy: mend + or + remedy}
+		}
+		p.rung += ncclBits
+		return p, nil
 	}
 	if want != Auto {
 		if why := s.refuse(want); why != "" && want.direct() {
@@ -199,8 +221,13 @@ func (s *selector) policy(want Algorithm) (*policy, error) {
 		}
 		return p, nil
 	}
-	for a := OneshotPull; a < numAlgorithms; a++ {
+	for a := OneshotPull; a < NCCL; a++ {
 		p.allowed[a] = s.refuse(a) == ""
+	}
+	p.noNCCL = "Config.AllowNCCL and " + knobNCCL + "=1 do not allow it"
+	if s.allowNCCL {
+		p.noNCCL, _ = s.refuseNCCL()
+		p.allowed[NCCL] = p.noNCCL == ""
 	}
 	p.last, p.rung = s.rung()
 	return p, nil
@@ -238,7 +265,7 @@ func (s *selector) nextRung(p policy, refused string) *policy {
 	return &p
 }
 
-// refuse is why an algorithm should not be taken, "" for no reason.
+// refuse is why an algorithm other than NCCL should not be taken, "" for no reason.
 func (s *selector) refuse(a Algorithm) string {
 	switch {
 	case a.pulls():

@@ -2,6 +2,7 @@
 # What gpu-check.sh and gpu-links.sh share. They source it in the repository's root; it does nothing by itself.
 export bin=bin/gpu
 packages="internal/cuda launcher topo/nvml topo/probe allreduce examples/addpeer"
+export NCCL_NVLS_ENABLE=0 # a multicast object can put the GPUs of a host out of service
 status=0
 declare -a rows # the lines of the table
 

@@ -2,11 +2,12 @@
 # The suite for a machine whose GPUs (2 to 8) are joined by links. The machine needs no Go: build the binaries elsewhere first.
 #
 #   scripts/gpu-links.sh build           builds everything into bin/gpu, and bin/gpu.tar.gz, which is enough there (needs Go and gcc)
-#   scripts/gpu-links.sh run [SECTION]…  runs it where the GPUs are (default: all sections)
+#   scripts/gpu-links.sh run [SECTION]…  runs it where the GPUs are (default: all sections but nccl)
 #
-# Sections: topo tests bench tune stress. Each step has a time limit, and a run ends within BUDGET (590 s): what no longer fits is
+# Sections: topo tests bench tune stress nccl. Each step has a time limit, and a run ends within BUDGET (590 s): what no longer fits is
 # in the table as not run. On 2 GPUs all of it takes two runs: `run topo stress` and `run tests bench tune`. On one GPU it can be
-# rehearsed, with several ranks on it, and on none with BACKEND=emu.
+# rehearsed, with several ranks on it, and on none with BACKEND=emu. nccl checks the algorithm nccl, where there is a library of NCCL's
+# and a GPU for each rank; it takes about three minutes.
 #
 # Few files go to $OUT (default: bin/gpu/out): the table and the pictures, and results.tar.gz with what each step printed, which is
 # written anew after each. scripts/keep-results.sh takes from there what is worth keeping.
@@ -16,7 +17,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . scripts/gpu-common.sh
-known="topo tests bench tune stress"
+known="topo tests bench tune stress nccl"
 # A multicast object can put the GPUs of a host out of service: nothing here may make one.
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
 export backend=${BACKEND:-cuda}
@@ -25,7 +26,7 @@ python=${TORCH_PYTHON:-python3}
 
 run() {
 	ready "$1" "$known" || return 2
-	local want=${1:-$known} section
+	local want=${1:-topo tests bench tune stress} section
 	share=${OUT:-$PWD/$bin/out}
 	OUT=$PWD/$bin/links # where the steps' files go
 	rm -rf "$OUT"
@@ -175,6 +176,28 @@ find_nccl() { # the library that the machine's PyTorch brings, or the loader's
 	END
 }
 
+section_nccl() {
+	local nccl
+	nccl=$(find_nccl)
+	if [ -z "$nccl" ] || [ "$gpus" -lt 2 ]; then
+		row nccl "skipped: $gpus GPU(s), library: ${nccl:-none}" 0
+		return
+	fi
+	NCCL_LIBRARY=$nccl REQUIRE_NCCL=1 within nccl-test 240 test_in allreduce -test.v -test.run TestNCCLOnGPUs
+	within nccl-run 120 $bin/demo run --backend "$backend" --algo nccl --nccl "$nccl" --sizes 1KB:16MB
+	within nccl-absent 60 stays_away --backend "$backend" --algo nccl --nccl "$nccl" --absent 1 --timeout 4s
+	within nccl-bench 150 $bin/demo bench --backend "$backend" --algo auto,nccl --nccl "$nccl" -b 1K -e 16M -f 4
+	grep -hE 'nccl_gpu_test|^ *--- ' "$OUT/nccl-test.txt"
+	show nccl-run nccl-absent nccl-bench
+}
+stays_away() { # a rank that stays away is a fault, as demonstrated
+	local said
+	said=$($bin/demo run "$@")
+	printf '%s\n' "$said"
+	[[ $said == *"FAULT, as demonstrated"* ]]
+}
+export -f stays_away
+
 section_tune() {
 	# shellcheck disable=SC2086 # several flags
 	within tune 240 $bin/demo tune --backend "$backend" --out "$OUT/tuned.json" --ranks "$worlds" --share $sizes &&
@@ -214,5 +237,5 @@ finish() {
 case "${1:-}" in
 build) build ;;
 run) shift; run "$*" ;;
-*) sed -n '2,17p' "$0"; exit 2 ;;
+*) sed -n '2,18p' "$0"; exit 2 ;;
 esac

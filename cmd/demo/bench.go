@@ -23,7 +23,8 @@ func (a *app) benchCommand() *cobra.Command {
 		Short: "Time the all-reduce by size, world size and algorithm, in nccl-tests' columns, beside the floor for each size",
 		Long: `demo bench times calls in a captured graph with the device's own clock, algorithms in turn for each size and in several rounds, so
 that drift hits all alike. A time is that of the slowest rank; the columns show the median of all replays, and p10, p90 and p99. #wrong
-counts elements whose bits differ from the CPU reference, for payloads other than those that were timed.
+counts elements whose bits differ from the CPU reference, for payloads other than those that were timed. NCCL gets whole numbers, whose sums
+are exact in the order of its choice, too.
 
 The floor is ` + floorHelp + `. With several ranks on one device it is that of kernel and protocol, not of a link.
 
@@ -44,7 +45,7 @@ On emulated devices all of it runs, and the times mean nothing.`,
 	f.BoolVar(&o.floor, "floor", true, "measure the floor")
 	f.StringVar(&o.table, "table", "", "auto goes by this table of demo tune")
 	f.StringVar(&o.compare, "compare", "", "measure this beside ours: nccl. Several ranks on one device are a process each, over NCCL's socket transport")
-	f.StringVar(&o.library, "nccl", nccl.DefaultLibrary, "with --compare nccl: the library")
+	f.StringVar(&o.library, "nccl", nccl.DefaultLibrary, "the library of --compare nccl and --algo nccl")
 	f.StringVar(&o.beside, "beside", "", "show what this file holds beside it: what scripts/symm_mem_bench.py --out wrote, PyTorch's symmetric memory")
 	f.StringVar(&o.plot, "plot", "", "draw latency against size into this file, which ends in "+strings.ReplaceAll(plotFormats, ", ", " or ")+", when all is measured")
 	f.SortFlags = false
@@ -72,6 +73,7 @@ func (a *app) benchmark(c *cobra.Command, o *benchOptions) (err error) {
 	}
 	r := &benchRun{set: set}
 	defer moreConnections()()
+	defer noMulticast()()
 	if r.rt, err = open(set.settings); err != nil {
 		return err
 	}
@@ -226,7 +228,11 @@ func (r *benchRun) selectable(w *worldReport) error {
 }
 
 func (r *benchRun) input(w *worldReport, want allreduce.Algorithm) allreduce.SelectInput {
-	return allreduce.SelectInput{Machine: r.rep.machine, Measurement: r.rep.Measurement, Devices: w.Devices, Want: want, Knobs: r.set.knobs}
+	in := allreduce.SelectInput{Machine: r.rep.machine, Measurement: r.rep.Measurement, Devices: w.Devices, Want: want, Knobs: r.set.knobs}
+	if want == allreduce.NCCL && (!r.rep.Backend.Emulated || ncclOnEmulator) { // or it is refused without a look at the library
+		in.NCCL = allreduce.CheckNCCL(r.set.library)
+	}
+	return in
 }
 
 // examine probes what the ranks would rely on, and what the floor is made of.

@@ -29,6 +29,10 @@ func (r *benchRun) field(ctx context.Context, w *worldReport) (f *field, err err
 	}()
 	table, direct := r.set.rules(), allreduce.Table{}
 	for _, alg := range r.set.algorithms {
+		if alg == allreduce.NCCL && r.nccl != nil {
+			r.rep.note("%d ranks: %v is what --compare measures", w.Ranks, alg)
+			continue
+		}
 		if _, err := allreduce.Select(r.input(w, alg)); errors.Is(err, allreduce.ErrNoPlan) && r.set.every {
 			r.rep.note("%d ranks: %v is left out: %v", w.Ranks, alg, err)
 		} else if err != nil {
@@ -61,12 +65,12 @@ func (r *benchRun) field(ctx context.Context, w *worldReport) (f *field, err err
 		}
 	}
 	for _, alg := range r.set.algorithms {
-		if isDirect(alg) {
+		if isDirect(alg) || alg == allreduce.NCCL && r.nccl != nil {
 			continue
 		}
 		g, err := r.group(f, w, alg, nil)
 		switch {
-		case errors.Is(err, allreduce.ErrNoPlan) && r.set.every: // its copies must not go where the other groups' kernels do
+		case (errors.Is(err, allreduce.ErrNoPlan) || errors.Is(err, allreduce.ErrNCCL)) && r.set.every: // its copies must not go where the other groups' kernels do
 			r.rep.note("%d ranks: %v is left out: %v", w.Ranks, alg, err)
 			continue
 		case err != nil:
@@ -80,8 +84,8 @@ func (r *benchRun) field(ctx context.Context, w *worldReport) (f *field, err err
 	return f, err
 }
 
-// isDirect is whether kernels reach the peers' memory themselves.
-func isDirect(a allreduce.Algorithm) bool { return a != allreduce.Copy && a != allreduce.Host }
+// isDirect is whether kernels of ours reach the peers' memory themselves.
+func isDirect(a allreduce.Algorithm) bool { return a < allreduce.Copy }
 
 func (r *benchRun) group(f *field, w *worldReport, alg allreduce.Algorithm, t allreduce.Table) (*allreduce.Group, error) {
 	cfg := r.set.worldConfig(&r.rep.machineReport, w, r.rep.Measurement, alg, t, largest(r.set.rows))

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"time"
 
 	"github.com/fenceline/fenceline/allreduce"
@@ -17,6 +18,21 @@ var ncclOnEmulator bool
 
 // ncclStart is how long NCCL may take to get ready: for each rank, a CUDA context and the connections.
 var ncclStart = 90 * time.Second
+
+// noMulticast keeps NCCL from making multicast objects, which not every machine bears. NCCL reads it when it starts. What it
+// returns undoes it.
+func noMulticast() func() {
+	const name = "NCCL_NVLS_ENABLE"
+	was, set := os.LookupEnv(name)
+	_ = os.Setenv(name, "0") // fails for bad names only
+	return func() {
+		if set {
+			_ = os.Setenv(name, was)
+		} else {
+			_ = os.Unsetenv(name)
+		}
+	}
+}
 
 // loadNCCL loads what --compare asks for.
 func (r *benchRun) loadNCCL() (err error) {
@@ -98,7 +114,7 @@ func (c *ncclContender) take(b *bench) {
 		if c.stuck {
 			return fmt.Errorf("ncclAllReduce: an earlier call has not returned")
 		}
-		err := bounded(c.ctx, c.timeout, "ncclAllReduce", func() error { return c.clique.AllReduce(calls, b.row.count, ncclType(b.row.dtype)) })
+		err := bounded(c.ctx, c.timeout, "ncclAllReduce", func() error { return c.clique.AllReduce(calls, b.row.count, ncclType(b.row.dtype), c.timeout) })
 		_, c.stuck = err.(*overdueError)
 		return err
 	}

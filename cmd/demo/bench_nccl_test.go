@@ -33,7 +33,7 @@ func fakeNCCL(t *testing.T, flags ...string) string {
 		t.Skip("the fake's source is not here")
 	}
 	lib := filepath.Join(t.TempDir(), "libnccl.so.2")
-	out, err := exec.Command(cc, append([]string{"-O1", "-shared", "-fPIC", "-DINERT", "-o", lib, source}, flags...)...).CombinedOutput()
+	out, err := exec.Command(cc, append([]string{"-O1", "-shared", "-fPIC", "-DINERT", "-DNVLS_OFF", "-o", lib, source}, flags...)...).CombinedOutput()
 	require.NoError(t, err, string(out))
 	ncclOnEmulator = true
 	t.Cleanup(func() { ncclOnEmulator = false })
@@ -96,6 +96,7 @@ func TestCompareNCCL(t *testing.T) {
 
 // On GPUs NCCL's calls are captured on the streams of a group of ours; the graph is empty here, and replays all the same.
 func TestNCCLCaptured(t *testing.T) {
+	t.Setenv("NCCL_NVLS_ENABLE", "0")
 	lib, err := nccl.Open(fakeNCCL(t))
 	require.NoError(t, err)
 	rt, err := launcher.Open(launcher.Config{Backend: launcher.Emu})
@@ -122,7 +123,7 @@ func TestNCCLCaptured(t *testing.T) {
 	require.Positive(t, v.wrong)
 	require.NoError(t, c.close())
 	require.NoError(t, c.end())
-	require.ErrorIs(t, clique.AllReduce(nil, 1, nccl.F32), nccl.ErrArgument, "it is aborted")
+	require.ErrorIs(t, clique.AllReduce(nil, 1, nccl.F32, 0), nccl.ErrClosed, "it is aborted")
 }
 
 // A rank that dies or hangs ends the run within a bound, and leaves no process.
@@ -134,7 +135,7 @@ func TestCompareRankFails(t *testing.T) {
 	require.Contains(t, stderr, "3 ranks of NCCL in processes of their own: rank 1: its process ended: exit status 7")
 
 	ncclStart = 700 * time.Millisecond
-	code, _, stderr = demo(t, append(run, fakeNCCL(t, "-DHANGS"))...)
+	code, _, stderr = demo(t, append(run, fakeNCCL(t, "-DHANGS=1000"))...)
 	require.Equal(t, exitFault, code)
 	require.Contains(t, stderr, `"join" of rank 0 of NCCL did not return within 700ms`)
 }

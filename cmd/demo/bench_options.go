@@ -46,7 +46,6 @@ type benchSettings struct {
 	rounds, replays int // 0: the default
 	plot            string
 	compare         bool
-	library         string // NCCL's
 	beside          *besideReport
 	floor           bool
 }
@@ -175,10 +174,14 @@ func (o *benchOptions) checkFiles(s *benchSettings) (err error) {
 		}
 		s.plot = o.plot
 	}
+	s.library = o.library
 	switch o.compare {
 	case "":
 	case compareNCCL:
-		s.compare, s.library = true, o.library
+		if !s.every && slices.Contains(s.algorithms, allreduce.NCCL) {
+			return usagef("--compare", o.compare, "--algo nccl measures the same library: leave one of them out")
+		}
+		s.compare = true
 	default:
 		return usagef("--compare", o.compare, "there is nothing else to compare with: use nccl")
 	}

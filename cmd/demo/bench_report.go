@@ -144,12 +144,9 @@ func (t *benchTable) world(r *benchReport, i int) {
 }
 
 func (t *benchTable) row(r *benchResult) {
-	grid, floor, ratio, name := "-", "-", "-", r.Name
-	if r.Plan != nil {
-		grid = fmt.Sprintf("%dx%d", r.Plan.Blocks, r.Plan.Threads)
-		if r.Name == allreduce.Auto.String() {
-			name = "*" + r.Plan.Algorithm.String()
-		}
+	grid, floor, ratio, name := gridOf(r.Plan), "-", "-", r.Name
+	if r.Plan != nil && r.Name == allreduce.Auto.String() {
+		name = "*" + r.Plan.Algorithm.String()
 	}
 	if r.FloorUS > 0 {
 		floor, ratio = fmt.Sprintf("%.2f", r.FloorUS), r.Out.us(r.Ratio)
@@ -180,9 +177,10 @@ func (t *benchTimes) wrongs() string {
 // verdict prints the last lines.
 func (t *benchTable) verdict(r *benchReport) {
 	fmt.Fprintln(t.w)
-	bad, starred := 0, false
+	bad, starred, whole := 0, false, false
 	for i := range r.Results {
 		res := &r.Results[i]
+		whole = whole || res.Name == compareNCCL || res.Plan != nil && res.Plan.Algorithm == allreduce.NCCL
 		starred = starred || res.Name == allreduce.Auto.String()
 		if res.right() {
 			continue
@@ -196,6 +194,9 @@ func (t *benchTable) verdict(r *benchReport) {
 	}
 	if starred {
 		fmt.Fprintln(t.w, "*: what auto took.")
+	}
+	if whole {
+		fmt.Fprintln(t.w, wholeHelp)
 	}
 	if len(r.Floors) > 0 {
 		fmt.Fprintf(t.w, "floor: %s. ratio: time out of place over the floor.\n", floorHelp)

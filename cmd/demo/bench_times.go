@@ -149,6 +149,11 @@ func (c *groupContender) open(ctx context.Context, w row, seed uint64) (err erro
 	if c.captured {
 		c.b.capture = c.capture
 	}
+	if plan, err := c.plan(w); err != nil {
+		return err
+	} else if plan != nil {
+		c.b.fillFor(plan)
+	}
 	if c.prepare != nil {
 		c.prepare(c.b)
 	}

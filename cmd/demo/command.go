@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fenceline/fenceline/flags"
+	"github.com/fenceline/fenceline/internal/nccl"
 )
 
 // app is one execution of the command line.
@@ -162,6 +163,7 @@ func (a *app) runFlags(c *cobra.Command) {
 	f.IntVar(&o.iters, "iters", 0, fmt.Sprintf("timed repetitions (default %d emulated, fewer where they take long; %d on GPUs)", emulatedIters, gpuIters))
 	f.StringVar(&o.algo, "algo", "auto", "auto, "+strings.Join(algorithmNames(), ", "))
 	f.StringVar(&o.table, "table", "", "auto goes by this table of demo tune")
+	f.StringVar(&o.library, "nccl", nccl.DefaultLibrary, "the library of --algo nccl")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the payloads and of the emulator's schedule")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Second, "longest wait for the result of a call; the group itself gives a rank up after three quarters of it (1s less, if that is later), so that its error comes within it")
 	f.StringVar(&o.probing, "probe", probeAuto, "auto, always or never: check first that peer access does what it claims; auto remembers what it found of GPUs, and spares emulated NVLinks")

@@ -17,6 +17,9 @@ import (
 	"github.com/fenceline/fenceline/topo/nvml"
 )
 
+// opened is told of each runtime, in tests.
+var opened func(rt *launcher.Runtime)
+
 // open opens the runtime that s asks for.
 func open(s settings) (*launcher.Runtime, error) {
 	cfg := launcher.Config{Backend: s.backend, Machine: s.machine, Devices: s.devices, WaitLimit: s.timeout}
@@ -28,6 +31,9 @@ func open(s settings) (*launcher.Runtime, error) {
 	case err == nil && s.devices != 0 && !rt.Info().Emulated:
 		return nil, errors.Join(usagef("--devices", fmt.Sprint(s.devices), "counts emulated devices, and GPUs were found: leave it out, or use --backend emu"), rt.Close())
 	case err == nil:
+		if opened != nil {
+			opened(rt)
+		}
 		return rt, nil
 	case errors.Is(err, launcher.ErrInvalidValue) && s.backend != launcher.CUDA && (s.machine != "" || s.devices != 0):
 		return nil, &usageError{Flag: "--machine, --devices", Err: err}
@@ -249,7 +255,7 @@ func (s *settings) worldConfig(rep *machineReport, w *worldReport, found *topo.M
 		Ranks: w.Ranks, Devices: w.Devices, Share: w.Shared, Algorithm: alg, Table: t,
 		MaxBytes: min(most, (message+4095)/4096*4096),
 		Timeout:  groupTimeout(s.timeout),
-		Machine:  rep.machine, Measurement: found, Knobs: s.knobs,
+		Machine:  rep.machine, Measurement: found, Knobs: s.knobs, NCCLLibrary: s.library,
 	}
 	if s.knobs.MaxBytes != 0 {
 		cfg.MaxBytes = 0 // the knob's

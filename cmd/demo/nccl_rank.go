@@ -196,7 +196,7 @@ func (r *ncclRank) call(inPlace bool) error {
 	if inPlace {
 		k.Send = k.Recv
 	}
-	return r.clique.AllReduce([]nccl.Call{k}, r.w.count, ncclType(r.w.dtype))
+	return r.clique.AllReduce([]nccl.Call{k}, r.w.count, ncclType(r.w.dtype), 0)
 }
 
 func (r *ncclRank) check(ctx context.Context, o *ncclOrder) (wrong uint64, first string, err error) {

@@ -39,6 +39,7 @@ type options struct {
 	absent  int
 	probing string
 	table   string
+	library string // of NCCL
 
 	topo    topoOptions
 	probe   probeOptions
@@ -62,6 +63,7 @@ type settings struct {
 	probing          string
 	knobs            allreduce.Knobs
 	tuned            *allreduce.TunedTable // of --table; nil: the shipped choice
+	library          string                // of NCCL
 }
 
 // What --probe takes.
@@ -114,7 +116,7 @@ func (o *options) checkRun(given func(string) bool) (settings, error) {
 	if given("absent") {
 		s.absent = o.absent
 	}
-	s.probing = o.probing
+	s.probing, s.library = o.probing, o.library
 	if s.knobs, err = readKnobs(); err != nil {
 		return s, err
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/fenceline/fenceline/allreduce"
 	"github.com/fenceline/fenceline/topo"
 )
 
@@ -12,7 +13,11 @@ type table struct {
 	w       io.Writer
 	headed  bool
 	reasons []string
+	whole   bool // what nccl sums has been said
 }
+
+// wholeHelp says how NCCL is held to the reference's bits.
+const wholeHelp = "nccl: NCCL sums in an order of its own, so the payloads are whole numbers from -8 to 8, whose sums are exact in any order; no tolerance. NCCL_NVLS_ENABLE=0."
 
 const (
 	headFormat = "%11s %11s %6s %6s %13s %8s %10s %8s %8s %7s\n"
@@ -56,6 +61,10 @@ func (t *table) row(r *result) {
 	if fresh {
 		t.reasons = append(t.reasons, reason)
 		fmt.Fprintln(t.w, reason)
+		if r.Plan.Algorithm == allreduce.NCCL && !t.whole {
+			t.whole = true
+			fmt.Fprintln(t.w, wholeHelp)
+		}
 	}
 	if !t.headed {
 		t.headed = true
@@ -71,7 +80,15 @@ func (t *table) row(r *result) {
 }
 
 // grid is blocks × threads of one rank.
-func grid(r *result) string { return fmt.Sprintf("%dx%d", r.Plan.Blocks, r.Plan.Threads) }
+func grid(r *result) string { return gridOf(&r.Plan) }
+
+// gridOf is "-" for NCCL, whose grids are its own.
+func gridOf(p *allreduce.Plan) string {
+	if p == nil || p.Blocks == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%dx%d", p.Blocks, p.Threads)
+}
 
 // verdict prints the last lines.
 func (t *table) verdict(r *runReport) {

@@ -41,6 +41,7 @@ func (a *app) run(c *cobra.Command) (err error) {
 		return err
 	}
 	defer closeRuntime(rt, &err)
+	defer noMulticast()()
 	r := &runner{set: set, rt: rt, rows: rows}
 	if err := r.prepare(); err != nil {
 		return err
@@ -209,6 +210,7 @@ func (r *runner) one(ctx context.Context, g *allreduce.Group, i int, w row) (err
 	if err != nil {
 		return err
 	}
+	b.fillFor(&plan)
 	defer func() {
 		if err != nil {
 			r.left = append(r.left, b)

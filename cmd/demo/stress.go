@@ -82,6 +82,8 @@ func (o *stressOptions) check(s settings) (*stressSettings, error) {
 		return nil, usagef("--duration", o.duration.String(), "use more than 0 and at most a week, such as 30s")
 	case o.litmusTime <= 0:
 		return nil, usagef("--litmus-time", o.litmusTime.String(), "use more than 0, such as 20s, or --no-litmus")
+	case s.knobs.Algorithm == allreduce.NCCL:
+		return nil, usagef("FENCELINE_ALGO", s.knobs.Algorithm.String(), "its bits are not the reference's, and there is no fence of ours in it to stress: unset it")
 	case o.delays != "on" && o.delays != "off":
 		return nil, usagef("--delays", o.delays, "use on or off")
 	}

@@ -55,6 +55,8 @@ type planReport struct {
 	Pieces      uint64              `json:"pieces"` // launches
 	Knobs       allreduce.Knobs     `json:"knobs"`
 	Measurement *topo.Measurement   `json:"measurement,omitempty"` // nil: claims decided
+
+	library error // why NCCL's cannot be loaded here
 }
 
 func (a *app) topoFlags(c *cobra.Command) {
@@ -234,6 +236,9 @@ func (a *app) topoHere(ctx context.Context, rep *topoReport, given func(string) 
 		return nil
 	}
 	rep.Plan = plan
+	if plan.Knobs.Algorithm == allreduce.NCCL && !rep.Machine.Emulated {
+		plan.library = allreduce.CheckNCCL("")
+	}
 	if err = rep.Plan.choose(rep.Machine, a.opt.topo.ranks); err != nil || noPeers(allreduce.Auto, plan.Knobs) || plan.Knobs.Algorithm == allreduce.Copy {
 		return err
 	}
@@ -251,7 +256,7 @@ func (p *planReport) choose(m *topo.Machine, devices []int) error {
 		}
 	}
 	p.Devices = devices
-	plan, err := allreduce.Select(allreduce.SelectInput{Machine: m, Measurement: p.Measurement, Devices: devices, Knobs: p.Knobs, Bytes: p.Bytes, DType: p.DType})
+	plan, err := allreduce.Select(allreduce.SelectInput{Machine: m, Measurement: p.Measurement, Devices: devices, Knobs: p.Knobs, Bytes: p.Bytes, DType: p.DType, NCCL: p.library})
 	var wrong *allreduce.ArgumentError
 	switch {
 	case errors.As(err, &wrong) && wrong.Arg == "devices":
@@ -312,7 +317,11 @@ func (r *topoReport) print(w io.Writer) error {
 	}
 	if p := r.Plan; p != nil {
 		fmt.Fprintf(w, "\nPlan for %d rank(s) on device(s) %s: %v: %s\n", len(p.Devices), joinInts(p.Devices), p.Algorithm, p.Reason)
-		fmt.Fprintf(w, "A call of %d bytes of %v: %d blocks of %d threads for each rank, in %d piece(s)\n", p.Bytes, p.DType, p.Blocks, p.Threads, p.Pieces)
+		if p.Blocks == 0 {
+			fmt.Fprintf(w, "A call of %d bytes of %v: by NCCL's own kernels, in %d piece(s)\n", p.Bytes, p.DType, p.Pieces)
+		} else {
+			fmt.Fprintf(w, "A call of %d bytes of %v: %d blocks of %d threads for each rank, in %d piece(s)\n", p.Bytes, p.DType, p.Blocks, p.Threads, p.Pieces)
+		}
 	}
 	return nil
 }

@@ -11,7 +11,6 @@ import "C"
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -23,6 +22,10 @@ type Library struct {
 	l       *C.fl_nccl
 	path    string
 	version int
+
+	mu     sync.Mutex
+	driver string // libcuda, which the process has loaded
+	found  bool   // its functions are
 }
 
 // Open loads NCCL; path "" is DefaultLibrary. The error is an *Error of kind ErrUnavailable.
@@ -54,7 +57,7 @@ func Open(path string) (*Library, error) {
 		C.fl_nccl_drop(l)
 		return nil, &Error{Op: op, Kind: ErrUnavailable, Detail: fmt.Sprintf("it lacks %s: name a complete NCCL 2 library", strings.Join(missing, ", "))}
 	}
-	lib := &Library{l: l, path: path}
+	lib := &Library{l: l, path: path, driver: "libcuda.so.1"}
 	var v C.int
 	if r := C.fl_nccl_version(l, &v); r != 0 {
 		return nil, lib.failed("ncclGetVersion", r, 0)
@@ -98,8 +101,8 @@ func (l *Library) InitRank(world int, id []byte, rank int) (*Clique, error) {
 	if len(id) != IDBytes || world < 1 || rank < 0 || rank >= world {
 		return nil, refuse(op, "rank %d of %d with an identifier of %d bytes, want %d", rank, world, len(id), IDBytes)
 	}
-	c := &Clique{lib: l, comms: make([]C.ncclComm_t, 1)}
-	if r := C.fl_nccl_init_rank(l.l, &c.comms[0], C.int(world), (*C.char)(unsafe.Pointer(&id[0])), C.int(rank)); r != 0 {
+	c := newClique(l, 1)
+	if r := C.fl_nccl_init_rank(l.l, &c.ranks[0].comm, C.int(world), (*C.char)(unsafe.Pointer(&id[0])), C.int(rank)); r != 0 {
 		return nil, l.failed(op, r, 0)
 	}
 	return c, nil
@@ -119,73 +122,25 @@ func (l *Library) InitAll(devices []int) (*Clique, error) {
 	if len(list) == 0 {
 		return nil, refuse(op, "no device is given")
 	}
-	c := &Clique{lib: l, comms: make([]C.ncclComm_t, len(list))}
-	if r := C.fl_nccl_init_all(l.l, &c.comms[0], C.int(len(list)), &list[0]); r != 0 {
+	c := newClique(l, len(list))
+	if r := C.fl_nccl_init_all(l.l, C.int(len(list)), &list[0], &c.ranks[0]); r != 0 {
 		return nil, l.failed(op, r, 0)
 	}
 	return c, nil
 }
 
-// Clique is the communicators of this process: one for each rank that is in it.
-type Clique struct {
-	lib   *Library
-	mu    sync.Mutex
-	comms []C.ncclComm_t // nil once closed
-}
-
-// AllReduce queues the sum of count elements on every rank of this process, as one group; calls[i] is that of the i-th rank.
-// Where the streams capture, it is captured.
-func (c *Clique) AllReduce(calls []Call, count uint64, dt DType) error {
-	const op = "ncclAllReduce"
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(calls) != len(c.comms) || len(calls) == 0 {
-		return refuse(op, "%d calls for %d open communicator(s)", len(calls), len(c.comms))
+// findDriver finds the functions that say what context a stream has.
+func (l *Library) findDriver() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.found {
+		return nil
 	}
-	if dt != F16 && dt != F32 && dt != BF16 {
-		return refuse(op, "element type %d", dt)
+	path := C.CString(l.driver)
+	defer C.free(unsafe.Pointer(path))
+	if C.fl_nccl_driver(l.l, path) != 0 {
+		return &Error{Op: "find " + l.driver, Kind: ErrUnavailable, Detail: "this process has not loaded it, or it lacks cuStreamGetCtx: NCCL needs GPUs and NVIDIA's driver"}
 	}
-	list := make([]C.fl_call, len(calls))
-	for i, k := range calls {
-		list[i] = C.fl_call{send: C.uintptr_t(k.Send), recv: C.uintptr_t(k.Recv), stream: C.uintptr_t(k.Stream)}
-	}
-	if r := C.fl_nccl_all_reduce(c.lib.l, C.int(len(list)), &c.comms[0], &list[0], C.size_t(count), C.int(dt)); r != 0 {
-		return c.lib.failed(op, r, c.comms[0])
-	}
+	l.found = true
 	return nil
-}
-
-// Err is the failure of work that was queued, nil while there is none.
-func (c *Clique) Err() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, comm := range c.comms {
-		var result C.int
-		if r := C.fl_nccl_async(c.lib.l, comm, &result); r != 0 {
-			return c.lib.failed("ncclCommGetAsyncError", r, comm)
-		}
-		if result != 0 {
-			return c.lib.failed("work of ncclAllReduce", result, comm)
-		}
-	}
-	return nil
-}
-
-// Close destroys the communicators, once their work is done. Closing again does nothing.
-func (c *Clique) Close() error { return c.end("ncclCommDestroy", 0) }
-
-// Abort is Close for communicators whose work will not end.
-func (c *Clique) Abort() error { return c.end("ncclCommAbort", 1) }
-
-func (c *Clique) end(op string, abort C.int) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var errs []error
-	for _, comm := range c.comms {
-		if r := C.fl_nccl_end(c.lib.l, comm, abort); r != 0 {
-			errs = append(errs, c.lib.failed(op, r, comm))
-		}
-	}
-	c.comms = nil
-	return errors.Join(errs...)
 }

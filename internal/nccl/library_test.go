@@ -51,17 +51,17 @@ func TestAllReduce(t *testing.T) {
 		pin.Pin(&out[r][0])
 		calls = append(calls, Call{Send: at(in[r]), Recv: at(out[r]), Stream: uintptr(r + 1)})
 	}
-	require.NoError(t, c.AllReduce(calls, 2, F32))
+	require.NoError(t, c.AllReduce(calls, 2, F32, 0))
 	for r := range out {
 		require.Equal(t, []float32{3, 30, -7}, out[r])
 	}
 	require.NoError(t, c.Err())
 
-	require.ErrorIs(t, c.AllReduce(calls[:2], 2, F32), ErrArgument)
-	require.ErrorIs(t, c.AllReduce(calls, 2, DType(8)), ErrArgument)
+	require.ErrorIs(t, c.AllReduce(calls[:2], 2, F32, 0), ErrArgument)
+	require.ErrorIs(t, c.AllReduce(calls, 2, DType(8), 0), ErrArgument)
 	require.NoError(t, c.Close())
 	require.NoError(t, c.Close())
-	require.ErrorIs(t, c.AllReduce(calls, 2, F32), ErrArgument)
+	require.ErrorIs(t, c.AllReduce(calls, 2, F32, 0), ErrClosed)
 }
 
 // The identifier goes by value, 128 bytes of it: the fake looks at each.
@@ -77,8 +77,8 @@ func TestInitRank(t *testing.T) {
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	pin.Pin(&v[0])
-	require.NoError(t, c.AllReduce([]Call{{Send: at(v), Recv: at(v)}}, 1, F32))
-	require.NoError(t, c.AllReduce([]Call{{Send: at(v), Recv: at(v)}}, 13, BF16))
+	require.NoError(t, c.AllReduce([]Call{{Send: at(v), Recv: at(v)}}, 1, F32, 0))
+	require.NoError(t, c.AllReduce([]Call{{Send: at(v), Recv: at(v)}}, 13, BF16, 0))
 	err = c.Err()
 	require.ErrorIs(t, err, ErrFailed)
 	require.ErrorContains(t, err, "some error: last words, 3")

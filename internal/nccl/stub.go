@@ -2,7 +2,10 @@
 
 package nccl
 
-import "runtime"
+import (
+	"runtime"
+	"time"
+)
 
 // Library is a loaded NCCL.
 type Library struct{}
@@ -11,11 +14,11 @@ type Library struct{}
 type Clique struct{}
 
 func unavailable() error {
-	detail := "this build needs cgo: rebuild with CGO_ENABLED=1 and a C compiler to compare with NCCL"
+	e := &Error{Op: "load NCCL", Kind: ErrUnavailable, Text: "this build has no cgo", Detail: "rebuild with CGO_ENABLED=1 and a C compiler"}
 	if runtime.GOOS != "linux" {
-		detail = "NCCL is loaded only on Linux, and this is a build for " + runtime.GOOS
+		e.Text, e.Detail = "this is a build for "+runtime.GOOS, "NCCL is loaded only on Linux"
 	}
-	return &Error{Op: "load NCCL", Kind: ErrUnavailable, Detail: detail}
+	return e
 }
 
 // Open answers ErrUnavailable.
@@ -33,8 +36,11 @@ func (*Library) InitRank(int, []byte, int) (*Clique, error) { return nil, unavai
 // InitAll answers ErrUnavailable.
 func (*Library) InitAll([]int) (*Clique, error) { return nil, unavailable() }
 
+// Join answers ErrUnavailable.
+func (*Library) Join([]Member, time.Duration) (Ranks, error) { return nil, unavailable() }
+
 // AllReduce answers ErrUnavailable.
-func (*Clique) AllReduce([]Call, uint64, DType) error { return unavailable() }
+func (*Clique) AllReduce([]Call, uint64, DType, time.Duration) error { return unavailable() }
 
 // Err answers ErrUnavailable.
 func (*Clique) Err() error { return unavailable() }

@@ -11,5 +11,5 @@ import (
 func TestUnavailable(t *testing.T) {
 	_, err := Open("")
 	require.ErrorIs(t, err, ErrUnavailable)
-	require.ErrorContains(t, err, "needs cgo")
+	require.ErrorContains(t, err, "this build has no cgo")
 }
