@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fenceline/fenceline/flags"
 	"github.com/fenceline/fenceline/flags/stress"
 	"github.com/fenceline/fenceline/launcher"
 )
@@ -157,6 +158,40 @@ func BenchmarkLaunch(b *testing.B) {
 		}
 	}
 	require.NoError(b, g.Sync(ctx))
+}
+
+// The host's time for a call on all devices, one after another and side by side.
+func BenchmarkLaunchAll(b *testing.B) {
+	rt := openAny(b)
+	n := min(len(rt.Devices()), flags.MaxRanks)
+	if n < 2 || rt.Info().Emulated {
+		b.Skip("it takes two GPUs")
+	}
+	for _, side := range []bool{false, true} {
+		b.Run(map[bool]string{false: "in turn", true: "side by side"}[side], func(b *testing.B) {
+			g := newGroup(b, rt, Config{Ranks: n, Algorithm: OneshotPush})
+			if !side {
+				g.crew.close()
+				g.crew = nil
+			}
+			r := newRig(b, g, 8<<10)
+			in, out, _, _ := r.views(trial{count: 4096, dt: BF16})
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if err := g.AllReduce(in, out, 4096, BF16); err != nil {
+					b.Fatal(err)
+				}
+				if i%100 == 99 {
+					b.StopTimer()
+					if err := g.Sync(b.Context()); err != nil {
+						b.Fatal(err)
+					}
+					b.StartTimer()
+				}
+			}
+			r.sync()
+		})
+	}
 }
 
 // The hot path allocates nothing, whatever the algorithms of the calls.

@@ -30,6 +30,7 @@ type Group struct {
 	direct bool        // some calls take kernels that wait for each other
 	apart  bool        // captures have a graph for each rank
 	nccl   *ncclRanks  // nil where no call takes it
+	crew   *crew       // nil where one goroutine queues all ranks
 	fit    map[int]int // blocks per rank that can be resident, by threads per block
 	shares bool        // some ranks share a device
 
@@ -109,6 +110,9 @@ func assemble(rt *launcher.Runtime, cfg Config, s *selector, p *policy) (*Group,
 	}
 	if err != nil {
 		return nil, joined(fmt.Errorf("new group: %w", err), g.release())
+	}
+	if g.direct && !rt.Info().Emulated { // where one goroutine's calls always give the same schedule
+		g.crew = newCrew(g)
 	}
 	return g, nil
 }
@@ -262,6 +266,8 @@ func (g *Group) AllReduce(in, out []launcher.Buffer, count uint64, dt DType) err
 		return g.enqueueAllNCCL(ops[:len(g.ranks)])
 	} else if a.direct() && ops[0].bytes() > g.policy.limit[a] {
 		return g.enqueuePieces(ops[:len(g.ranks)])
+	} else if a.direct() && g.crew != nil && g.recording.Load() == nil {
+		return g.crew.enqueue(ops[:len(g.ranks)])
 	} else if a.direct() || count == 0 {
 		for r, rank := range g.ranks {
 			if err := rank.enqueue(&ops[r]); err != nil {
@@ -526,6 +532,10 @@ func (g *Group) release() error {
 	graphs := g.graphs
 	g.graphs, g.released = map[*Graph]struct{}{}, true
 	g.mu.Unlock()
+	if g.crew != nil {
+		g.crew.close()
+		g.crew = nil
+	}
 	var errs []error
 	for gr := range graphs {
 		errs = append(errs, gr.destroy())
