@@ -74,9 +74,9 @@ func (r *Rank) ID() int { return r.id }
 func (r *Rank) Device() int { return r.dev }
 
 // Stream is where the rank's calls run. Work queued on it before a call may write the input, and work queued
-// after may read the output and overwrite the input. A kernel launched on it with LaunchConfig.Dependent must
-// execute griddepcontrol.wait: a call behind it relies on everything before it having ended. It belongs to the group,
-// which closes it.
+// after may read the output and overwrite the input. A kernel launched on it with LaunchConfig.Dependent that holds
+// griddepcontrol.wait must execute it: a call behind it relies on everything before it having ended. It belongs to the
+// group, which closes it.
 func (r *Rank) Stream() *launcher.Stream { return r.stream }
 
 // AllReduce queues this rank's part of a call: out becomes the sum of all ranks' in, count elements of dt

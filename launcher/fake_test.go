@@ -22,14 +22,15 @@ type fake struct {
 	failOn      string
 	log         bool // note calls in calls; off for the allocation tests
 
-	mu       sync.Mutex
-	next     uintptr
-	mem      map[gpu.Ptr]fakeMem
-	handles  map[uintptr]fakeHandle
-	calls    []string
-	closed   bool
-	launches atomic.Int64
-	lastArgs []byte
+	mu        sync.Mutex
+	next      uintptr
+	mem       map[gpu.Ptr]fakeMem
+	handles   map[uintptr]fakeHandle
+	dependent bool // the last launch
+	calls     []string
+	closed    bool
+	launches  atomic.Int64
+	lastArgs  []byte
 }
 
 type fakeMem struct {
@@ -293,7 +294,7 @@ func (f *fake) FunctionInfo(int, gpu.Function) (gpu.FunctionInfo, error) {
 func (f *fake) MaxActiveBlocks(_ int, _ gpu.Function, threads int, _ uint32) (int, error) {
 	return min(32, 2048/threads), nil
 }
-func (f *fake) Launch(dev int, s gpu.Stream, fn gpu.Function, _ *gpu.LaunchConfig, args []byte) error {
+func (f *fake) Launch(dev int, s gpu.Stream, fn gpu.Function, cfg *gpu.LaunchConfig, args []byte) error {
 	f.launches.Add(1)
 	if !f.log {
 		return nil
@@ -302,7 +303,7 @@ func (f *fake) Launch(dev int, s gpu.Stream, fn gpu.Function, _ *gpu.LaunchConfi
 		return err
 	}
 	f.mu.Lock()
-	f.lastArgs = append(f.lastArgs[:0], args...)
+	f.lastArgs, f.dependent = append(f.lastArgs[:0], args...), cfg.Dependent
 	f.mu.Unlock()
 	return f.queued("launch", dev, s)
 }

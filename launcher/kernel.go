@@ -15,6 +15,7 @@ import (
 //	Params     []Param // in order
 //	ParamBytes int     // size of the parameter buffer
 //	MaxThreads uint32  // largest block that the PTX allows (.maxntid, .reqntid); 0 when it says nothing
+//	Waits      bool    // the kernel, or a function that it may call, holds griddepcontrol.wait
 type Signature = ptx.Signature
 
 // Param is one parameter of a Signature.
@@ -48,8 +49,9 @@ type Dim3 = gpu.Dim3
 //	Block     Dim3   // threads of one block
 //	Shared    uint32 // dynamic shared memory of each block, bytes
 //	Dependent bool   // programmatic dependent launch: the kernel may start before the one ahead of it in the stream
-//	                 // has ended, and orders itself with griddepcontrol.wait. Only for kernels built for it; where the
-//	                 // device cannot do it, the launch is fully ordered.
+//	                 // has ended, and orders itself with griddepcontrol.wait. Only for kernels built for it. Where the
+//	                 // device cannot do it, or the kernel never waits (Signature.Waits), the launch is fully ordered: what
+//	                 // comes behind such a kernel could otherwise start while work ahead of it still runs.
 type LaunchConfig = gpu.LaunchConfig
 
 // Linear is a one-dimensional shape: so many blocks of so many threads.
@@ -125,6 +127,7 @@ func (k *Kernel) Launch(s *Stream, cfg LaunchConfig, a *Args) error {
 	s.queue.Lock()
 	defer s.queue.Unlock()
 	s.cfg = cfg
+	s.cfg.Dependent = cfg.Dependent && k.sig.Waits
 	if err := k.m.rt.d.Launch(s.dev, s.h, k.f, &s.cfg, a.buf); err != nil {
 		return err
 	}

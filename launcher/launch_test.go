@@ -173,3 +173,25 @@ func TestConcurrentUse(t *testing.T) {
 		require.NoError(t, b.Free())
 	}
 }
+
+// A kernel that never waits for what is ahead of it is launched behind all of it: work behind the kernel relies on that.
+func TestDependentOnlyIfItWaits(t *testing.T) {
+	rt, f := openFake(t, 1)
+	src := []byte(".version 7.8\n.target sm_90\n.address_size 64\n" +
+		".visible .entry waits() { griddepcontrol.wait; ret; }\n.visible .entry never() { griddepcontrol.launch_dependents; ret; }\n")
+	m := must[*Module](t)(rt.Load(0, "k.ptx", src))
+	s := must[*Stream](t)(rt.NewStream(0))
+	for name, waits := range map[string]bool{"waits": true, "never": false} {
+		k := must[*Kernel](t)(m.Kernel(name))
+		require.Equal(t, waits, k.Signature().Waits)
+		a := must[*Args](t)(k.Pack())
+		cfg := Linear(1, 32)
+		require.NoError(t, k.Launch(s, cfg, a))
+		require.False(t, f.dependent, name)
+		cfg.Dependent = true
+		require.NoError(t, k.Launch(s, cfg, a))
+		require.Equal(t, waits, f.dependent, name)
+	}
+	require.NoError(t, s.Close())
+	require.NoError(t, m.Close())
+}

@@ -38,3 +38,22 @@ func TestParseShippedKernels(t *testing.T) {
 		})
 	}
 }
+
+// Signature.Waits: in the body, or in any function if the body calls; comments and other operations do not count.
+func TestWaits(t *testing.T) {
+	src := ".version 7.8\n.target sm_90\n.address_size 64\n" +
+		".func f() { griddepcontrol.wait; ret; }\n" +
+		".entry waits() { { griddepcontrol.wait; } ret; }\n" +
+		".entry never() { griddepcontrol.launch_dependents; /* griddepcontrol.wait; */ ret; } // griddepcontrol.wait;\n" +
+		".entry calls() { call f; ret; }\n.entry after() { ret; }\n"
+	m, err := Parse("k.ptx", []byte(src))
+	require.NoError(t, err)
+	info, err := Signatures("k.ptx", []byte(src))
+	require.NoError(t, err)
+	require.Equal(t, m.Info, *info)
+	got := map[string]bool{}
+	for _, e := range info.Entries {
+		got[e.Name] = e.Waits
+	}
+	require.Equal(t, map[string]bool{"waits": true, "never": false, "calls": true, "after": false}, got)
+}

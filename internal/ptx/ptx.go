@@ -57,6 +57,7 @@ type Signature struct {
 	Params     []Param
 	ParamBytes int    // size of the parameter buffer
 	MaxThreads uint32 // from .maxntid (product) or .reqntid; 0 when not declared
+	Waits      bool   // griddepcontrol.wait stands in the body, or in some function's if the body calls any
 }
 
 // Param is one kernel parameter and its place in the parameter buffer.
