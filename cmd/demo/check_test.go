@@ -99,6 +99,24 @@ allowed: r0 = 1 & r1 = 1
 	code, stdout, _ = demo(t, "check", "--litmus", file)
 	require.Equal(t, exitFault, code)
 	require.Contains(t, stdout, "FAIL: 1 of 1 tests disagree: MP")
+
+	// Permitted lines are judged too, by the axioms where the search does not come to them.
+	const lb = "test: LB\nwhy: an acquire that finishes late\nx = 0; y = 0\nd0.b0.t0 | d1.b0.t0\n" +
+		"ld.acquire.sys.u32 r0, [x] | ld.acquire.sys.u32 r1, [y]\nst.relaxed.sys.u32 [y], 1 | st.relaxed.sys.u32 [x], 1\n"
+	require.NoError(t, os.WriteFile(file, []byte(lb+"permitted: r0 = 1 & r1 = 1\n"), 0o600))
+	code, stdout, _ = demo(t, "check", "--litmus", file)
+	require.Equal(t, exitGood, code)
+	require.Contains(t, stdout, "ok; `permitted: r0 = 1 & r1 = 1` (line 7): not seen, and the axioms allow it")
+	require.Contains(t, stdout, "1 permitted line: 0 seen, 1 not seen but allowed by the axioms, 0 forbidden by them, 0 not judged")
+	require.Contains(t, stdout, "PASS: 1 tests agree; 1 of them not exhaustively")
+	require.NoError(t, os.WriteFile(file, []byte(lb+"permitted: r0 = 7\n"), 0o600))
+	code, stdout, _ = demo(t, "check", "--litmus", file)
+	require.Equal(t, exitFault, code)
+	require.Contains(t, stdout, "the axioms forbid `permitted: r0 = 7` (line 7)")
+	require.Contains(t, stdout, "FAIL: 1 of 1 tests disagree: LB")
+	code, stdout, _ = demo(t, "check", "--litmus", file, "--json")
+	require.Equal(t, exitFault, code)
+	require.Contains(t, stdout, `"by": "denied"`)
 }
 
 // Who interrupts a search gets 130 at once and no verdict.
