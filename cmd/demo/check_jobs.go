@@ -240,7 +240,7 @@ func (c *checker) runFaults() error {
 
 // search runs one job's searches until one finds something.
 func (c *checker) search(ctx context.Context, j *checkJob, progress func(uint64)) (row checkRow, err error) {
-	row = checkRow{Name: j.name, FaultExpected: j.fault, Findings: []checkFinding{}}
+	row = checkRow{Name: j.name, Unasserted: j.program.Unasserted, FaultExpected: j.fault, Findings: []checkFinding{}}
 	start := time.Now()
 	for _, o := range c.strategies() {
 		before := row.Executions

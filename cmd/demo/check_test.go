@@ -72,6 +72,31 @@ func TestCheckOwn(t *testing.T) {
 	require.Contains(t, stdout, "not exhaustive: stopped after ")
 }
 
+// A spec that expects nothing proves nothing of results, which table, verdict and JSON say.
+func TestCheckUnasserted(t *testing.T) {
+	text, err := os.ReadFile(checkExamples + "correct.spec")
+	require.NoError(t, err)
+	var kept []string
+	for line := range strings.SplitSeq(string(text), "\n") {
+		if !strings.HasPrefix(strings.TrimSpace(line), "expect") {
+			kept = append(kept, line)
+		}
+	}
+	spec := filepath.Join(t.TempDir(), "bare.spec")
+	require.NoError(t, os.WriteFile(spec, []byte(strings.Join(kept, "\n")), 0o600))
+	args := []string{"--ptx", checkExamples + "correct.ptx", "--spec", spec, "--executions", "20"}
+	code, stdout, _ := demo(t, append([]string{"check"}, args...)...)
+	require.Equal(t, exitGood, code)
+	require.Contains(t, stdout, "nothing; NO RESULT WAS COMPARED\n  "+spec+":")
+	require.Contains(t, stdout, "add a line such as `expect out u32 sum in`")
+	require.Contains(t, stdout, "PASS: no race, deadlock or fault (NO RESULT WAS COMPARED: the spec expects nothing) in ")
+	require.NotContains(t, stdout, "no violation")
+	_, r := checkJSON(t, args...)
+	require.Contains(t, r.Cases[0].Unasserted, "nothing is expected of what is launched")
+	_, r = checkJSON(t, "--ptx", checkExamples+"correct.ptx", "--spec", checkExamples+"correct.spec", "--executions", "5")
+	require.Empty(t, r.Cases[0].Unasserted)
+}
+
 func TestCheckFaults(t *testing.T) {
 	code, stdout, stderr := demo(t, "check", "--faults", "--executions", "100")
 	require.Equal(t, exitGood, code, stderr)

@@ -28,6 +28,9 @@ type Program struct {
 	// Final judges the memory at the end, as the host sees it after waiting for every stream. nil: nothing to judge.
 	// What it returns becomes a finding.
 	Final func(*Memory) error
+	// Unasserted says why nothing is known of results, where Final compares none: then only races, deadlocks, faults and their
+	// like are found, and a search that finds nothing does not say that results are right. "": some are compared.
+	Unasserted string
 	// Stronger lists programs that differ in one strengthened instruction, to find out which makes a finding go away; nil: none.
 	Stronger func(*Finding) []Variant
 	// Lines is where a PTX line came from in its CUDA source; nil if not known.
