@@ -73,9 +73,9 @@ func accessOf(a *check.Access) *checkAccess {
 	if a == nil {
 		return nil
 	}
-	calls := strings.Split(a.Source, callMark)
-	last := len(calls) - 1
-	return &checkAccess{a.Task, a.Device, a.Block, a.Thread, a.Text, a.File, a.Line, calls[last], a.SourceLine, calls[:last], a.Buffer,
+	calls := slices.Clone(a.Calls)
+	slices.Reverse(calls)
+	return &checkAccess{a.Task, a.Device, a.Block, a.Thread, a.Text, a.File, a.Line, a.Source, a.SourceLine, calls, a.Buffer,
 		a.Offset, a.Size, a.Value, a.Write, a.Strong, a.Scope}
 }
 

@@ -72,6 +72,34 @@ func TestCheckOwn(t *testing.T) {
 	require.Contains(t, stdout, "not exhaustive: stopped after ")
 }
 
+// Where PTX says through which calls a line was inlined, reports do.
+func TestCheckNamesCalls(t *testing.T) {
+	dir := t.TempDir()
+	ptxFile, spec := filepath.Join(dir, "k.ptx"), filepath.Join(dir, "k.spec")
+	require.NoError(t, os.WriteFile(ptxFile, []byte(`.version 8.3
+.target sm_90
+.address_size 64
+.file	1 "k.cu"
+.file	2 "post.cuh"
+.visible .entry k(.param .u64 a)
+{
+	.reg .b64 x;
+	ld.param.u64 x, [a];
+	.loc	1 12 5
+	.loc	2 7 3, function_name $L__info_string0, inlined_at 1 12 5
+	.loc	2 3 9, function_name $L__info_string1, inlined_at 2 7 3
+	st.global.u32 [x], 1;
+	ret;
+}
+`), 0o600))
+	require.NoError(t, os.WriteFile(spec, []byte("world 2\nbuffer b size 4 on 0\narg 0 ptr b\nlaunch k\nexpect b u32 = 1\n"), 0o600))
+	_, stdout, _ := demo(t, "check", "--ptx", ptxFile, "--spec", spec)
+	require.Contains(t, stdout, "(post.cuh:3, inlined at post.cuh:7, inlined at k.cu:12)")
+	_, r := checkJSON(t, "--ptx", ptxFile, "--spec", spec)
+	require.Equal(t, "post.cuh", r.Cases[0].Findings[0].First.Source)
+	require.Equal(t, []string{"k.cu:12", "post.cuh:7"}, r.Cases[0].Findings[0].First.Calls)
+}
+
 // A spec that expects nothing proves nothing of results, which table, verdict and JSON say.
 func TestCheckUnasserted(t *testing.T) {
 	text, err := os.ReadFile(checkExamples + "correct.spec")

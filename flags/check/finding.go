@@ -55,9 +55,18 @@ func (x *exec) instruction(a *Access, in *ptx.Inst) {
 	if a.Strong {
 		a.Scope = scopeOf(in).String()
 	}
-	if x.p.Lines != nil {
-		if s, n, ok := x.p.Lines(a.File, in.Line); ok {
-			a.Source, a.SourceLine = s, n
+	x.sourced(a)
+}
+
+// sourced adds where a's line of PTX came from.
+func (x *exec) sourced(a *Access) {
+	if x.p.Lines == nil {
+		return
+	}
+	if s, n, ok := x.p.Lines(a.File, a.Line); ok {
+		a.Source, a.SourceLine = s, n
+		if x.p.Calls != nil {
+			a.Calls = x.p.Calls(a.File, a.Line)
 		}
 	}
 }
@@ -202,6 +211,7 @@ func (x *exec) fault(t *thread, err error) {
 	var p *ptx.Fault
 	if errors.As(err, &p) {
 		f.B = &Access{Task: x.p.Tasks[t.task].Name, Device: int(t.device), Block: p.Block, Thread: p.Thread, File: p.File, Line: p.Line, Text: p.Text}
+		x.sourced(f.B)
 		if p.Kind == ptx.Deadlock {
 			f.Kind, f.Message = Endless, fmt.Sprintf("a kernel that never ends: %d instructions with no access to shared or global memory among them", uint64(mostAlone))
 		}

@@ -35,6 +35,8 @@ type Program struct {
 	Stronger func(*Finding) []Variant
 	// Lines is where a PTX line came from in its CUDA source; nil if not known.
 	Lines func(file string, line int) (source string, sourceLine int, ok bool)
+	// Calls are the calls through which a PTX line was inlined, the innermost first, as "fenceline.cuh:197"; nil if not known.
+	Calls func(file string, line int) []string
 }
 
 // Variant is a program with one instruction changed.
