@@ -244,25 +244,40 @@ bar.warp.sync u;
 @q bar.warp.sync 3;`), twoWords+"launch k block 3"))
 }
 
-// A block has let dependents start when any of its threads has, or all have ended.
+// A block has let dependents start when any of its threads has, or all have ended. They may then start, and need not.
 func TestDependentsPerBlock(t *testing.T) {
-	p := specced(t, kernel("k", `mov.u32 u, %ctaid.x;
-setp.eq.u32 p, u, 1;
-@p ret;
-setp.ne.u32 p, t, 0;
-@!p griddepcontrol.launch_dependents;
-L:
-ld.acquire.gpu.global.u32 v, [a];
-setp.eq.u32 p, v, 0;
-@p bra L;`)+kernel("d", "st.release.gpu.global.u32 [a], 1;"), twoWords+"launch k grid 2 block 2\nlaunch d block 1 dependent")
-	clean(t, p)
-	faulty(t, specced(t, kernel("k", `mov.u32 u, %ctaid.x;
-setp.eq.u32 p, u, 1;
-@!p griddepcontrol.launch_dependents;
-L:
-ld.acquire.gpu.global.u32 v, [a];
-setp.eq.u32 p, v, 0;
-@p bra L;`)+kernel("d", "st.release.gpu.global.u32 [a], 1;"), twoWords+"launch k grid 2 block 2\nlaunch d block 1 dependent"), Stuck, "never comes")
+	const d = "st.relaxed.gpu.global.u32 [a], 1;"
+	const spec = twoWords + "launch k grid 2 block 2\nlaunch d block 1 dependent\nexpect o u32 = 0"
+	read := "setp.ne.u32 p, t, 0;\n@p ret;\nld.relaxed.gpu.global.u32 v, [a];\nst.global.u32 [o], v;"
+	early := kernel("k", "mov.u32 u, %ctaid.x;\nsetp.eq.u32 p, u, 1;\n@p ret;\nsetp.ne.u32 p, t, 0;\n@!p griddepcontrol.launch_dependents;\n"+read)
+	faulty(t, specced(t, early+kernel("d", d), spec), Stale, "element 0 is 0x1, not 0x0")
+	clean(t, specced(t, early+kernel("d", "griddepcontrol.wait;\n"+d), spec))
+	late := kernel("k", "mov.u32 u, %ctaid.x;\nsetp.eq.u32 p, u, 1;\n@p griddepcontrol.launch_dependents;\n@p ret;\n"+read)
+	clean(t, specced(t, late+kernel("d", d), spec))
+}
+
+// Whoever waits for a launch that depends on its own may wait for ever.
+func TestDependentsMayStartLate(t *testing.T) {
+	const spec = twoWords + "launch k block 1\nlaunch d block 1 dependent\nexpect o u32 = 7"
+	first := func(wait string) string {
+		return kernel("k", "griddepcontrol.launch_dependents;\nL:\nld.acquire.gpu.global.u32 v, [a];\nsetp.eq.u32 p, v, 0;\n"+wait+"st.global.u32 [o], 7;")
+	}
+	f := faulty(t, specced(t, first("@p bra L;\n")+kernel("d", "st.release.gpu.global.u32 [a], 1;"), spec), Stuck, "d call 1 on device 0 depends on the launch ahead, and may start as late as at that one's end")
+	require.NotEmpty(t, f.Missing)
+	clean(t, specced(t, first("")+kernel("d", "st.release.gpu.global.u32 [a], 1;"), spec))
+	// Of a chain, each link may be late; who waits for the launch ahead does no harm.
+	clean(t, specced(t, first("")+kernel("d", "griddepcontrol.launch_dependents;\nst.release.gpu.global.u32 [a], 1;")+
+		kernel("e", "griddepcontrol.wait;\nL:\nld.acquire.gpu.global.u32 v, [a];\nsetp.eq.u32 p, v, 0;\n@p bra L;"),
+		twoWords+"launch k block 1\nlaunch d block 1 dependent\nlaunch e block 1 dependent\nexpect o u32 = 7"))
+	// With giveup the wait ends in either way: the dependent came, or it did not.
+	counted := kernel("k", "griddepcontrol.launch_dependents;\nmov.u32 w, 0;\nL:\nld.acquire.gpu.global.u32 v, [a];\nadd.u32 w, w, 1;\nsetp.eq.u32 p, v, 0;\nsetp.lt.u32 q, w, 100;\n"+
+		"and.pred p, p, q;\n@p bra L;\nst.global.u32 [o], v;") + kernel("d", "st.release.gpu.global.u32 [a], 1;")
+	for _, want := range []string{"0", "1"} {
+		r, err := Check(context.Background(), specced(t, counted, "giveup\n"+twoWords+"launch k block 1\nlaunch d block 1 dependent\nexpect o u32 = "+want), Options{Executions: 200})
+		require.NoError(t, err)
+		require.Len(t, r.Findings, 1)
+		require.Equal(t, Stale, r.Findings[0].Kind)
+	}
 }
 
 // What nobody wrote is not zero.

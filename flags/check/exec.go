@@ -325,6 +325,9 @@ func (x *exec) run() {
 		if t == nil && x.p.GiveUp && x.hurry() {
 			continue
 		}
+		if t == nil && x.hasten() {
+			continue
+		}
 		if t == nil {
 			if !x.allEnded() {
 				x.stuck()

@@ -37,16 +37,21 @@ func (x *exec) describe(e event, writes bool) *Access {
 	}
 	k := &x.p.Tasks[e.task]
 	n := int(e.id - x.c.clockID[e.task])
-	a.Device, a.Task = k.Device, k.Name
-	if a.Task == "" {
-		a.Task = k.Kernel.Sig.Name
-	}
+	a.Device, a.Task = k.Device, x.taskName(int(e.task))
 	split := func(n int, d [3]uint32) [3]uint32 {
 		return [3]uint32{uint32(n) % d[0], uint32(n) / d[0] % d[1], uint32(n) / d[0] / d[1]}
 	}
 	a.Block, a.Thread = split(n/x.c.perBlock(int(e.task)), k.Grid), split(n%x.c.perBlock(int(e.task)), k.Block)
 	x.instruction(a, e.inst)
 	return a
+}
+
+// taskName is what a launch is called in reports.
+func (x *exec) taskName(i int) string {
+	if k := &x.p.Tasks[i]; k.Name == "" {
+		return k.Kernel.Sig.Name
+	}
+	return x.p.Tasks[i].Name
 }
 
 func (x *exec) instruction(a *Access, in *ptx.Inst) {
@@ -233,21 +238,22 @@ func (x *exec) constantWritten(w event, r constantRead) {
 
 // stuck is the end of an execution in which nobody can go on.
 func (x *exec) stuck() {
+	if x.searching() {
+		x.prune() // the search waited for a write that does not come this way
+		return
+	}
 	f := Finding{Kind: Stuck, Message: "threads wait for what never comes"}
+	for i := range x.tasks {
+		if x.mayStartEarly(i) {
+			f.Message += fmt.Sprintf("; %s on device %d depends on the launch ahead, and may start as late as at that one's end", x.taskName(i), x.p.Tasks[i].Device)
+			f.Missing = "nothing that a launch waits for may be left to the launch that depends on it"
+			break
+		}
+	}
 	for _, i := range x.ready {
 		t := x.threads[i]
 		if t.state == ended {
 			continue
-		}
-		if t.state == waitsWrite || t.forced != nil {
-			x.prune() // the search waited for a write that does not come this way
-			return
-		}
-		for k := range t.pending {
-			if t.pending[k].want != noTarget {
-				x.prune()
-				return
-			}
 		}
 		a := x.describe(t.now(t.event.Inst), false)
 		if l := x.waitsAt(t.index); l != nil {

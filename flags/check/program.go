@@ -67,7 +67,7 @@ type Task struct {
 	Shared    int                                   // dynamic shared memory, bytes
 	Params    func(address func(int) uint64) []byte // the parameter buffer; address gives a buffer's, by index
 	Globals   []int                                 // buffers that stand for the module's variables, in their order
-	Dependent bool                                  // programmatic dependent launch: starts as soon as its predecessor in the stream lets it. That it starts later, as PTX allows, is not tried
+	Dependent bool                                  // programmatic dependent launch: starts when its predecessor in the stream lets it, or as late as at that one's end
 	Resident  int                                   // blocks of this launch that are on the device together at most, whatever else is there; 0: all
 
 	Do func(*Memory) // with Device Host

@@ -21,6 +21,7 @@ import (
 //	launch ENTRY [grid G] [block B] [shared EXPR] [RANKS] [stream EXPR] [times EXPR] [resident EXPR] [dependent | ordinary]
 //	                                 resident: so many blocks of this launch are there at once, whatever others are; the rest
 //	                                 wait, and start in any order
+//	                                 dependent: it may start when the launch ahead lets it, or as late as at that one's end
 //	arg …                            after a launch: of that launch
 //	write NAME FILL [RANKS]      a copy in the rank's stream fills a buffer anew; payloads differ each time
 //	sync                             all streams wait for all
