@@ -6,8 +6,8 @@ import "slices"
 type taskState struct {
 	started   bool
 	ended     bool
-	chosen    bool // whether it starts late
-	late      bool // a dependent that starts no earlier than it must, although it may
+	chosen    bool    // whether it starts late
+	late      bool    // a dependent that starts no earlier than it must, although it may
 	unstarted int     // blocks
 	queue     []int32 // of those, where a limit makes them wait
 	resident  int     // blocks
