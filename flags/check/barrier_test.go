@@ -236,6 +236,8 @@ func TestWarpMeets(t *testing.T) {
 	faulty(t, at(shfl, "shfl.sync.up.b32 v, t, 0, 31, 3;", ""), Stuck, "never comes")
 	faulty(t, at(shfl, "vote.sync.any.pred q, p, 3;", ""), Stuck, "never comes")
 	faulty(t, at("bar.warp.sync 1;", "bar.warp.sync 1;", ""), Uneven, "does not name the thread itself")
+	// What is done after they have met is ordered by nothing.
+	faulty(t, specced(t, kernel("k", "setp.eq.u32 p, t, 0;\nbar.warp.sync 3;\n@p st.global.u32 [a], 1;\n@!p ld.global.u32 v, [a];"), twoWords+"launch k block 2"), Race, "nothing orders")
 	// Lane 1 meets lane 2 first, and then lane 0.
 	clean(t, specced(t, kernel("k", `setp.eq.u32 p, t, 0;
 setp.eq.u32 q, t, 1;
