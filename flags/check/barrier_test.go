@@ -174,16 +174,18 @@ setp.lt.u32 q, u, 3;
 
 // An arrival counts as often as it is made, and orders what came before it alone.
 func TestBarrierArrivals(t *testing.T) {
-	all, random := found(t, specced(t, kernel("k", `shr.u32 w, t, 5;
+	for _, block := range []string{"64", "48"} { // a warp that is not full counts as one
+		all, random := found(t, specced(t, kernel("k", `shr.u32 w, t, 5;
 setp.eq.u32 p, w, 0;
 @p bra W0;
 bar.arrive 1, 96;
 bar.arrive 1, 96;
 ret;
 W0:
-bar.sync 1, 96;`), twoWords+"launch k block 64"))
-	require.Empty(t, all.Findings)
-	require.Empty(t, random.Findings)
+bar.sync 1, 96;`), twoWords+"launch k block "+block))
+		require.Empty(t, all.Findings)
+		require.Empty(t, random.Findings)
+	}
 	faulty(t, specced(t, kernel("k", `shr.u32 w, t, 5;
 setp.eq.u32 p, w, 0;
 @p bra W0;
@@ -195,6 +197,21 @@ W0:
 bar.sync 1, 64;
 setp.eq.u32 p, t, 0;
 @p ld.global.u32 v, [a];`), twoWords+"launch k block 64"), Race, "nothing orders")
+}
+
+// All who come to a barrier count the same, and reduce or do not.
+func TestBarrierDisagreement(t *testing.T) {
+	at := func(first, second string) *Program {
+		return specced(t, kernel("k", "shr.u32 w, t, 5;\nshl.b32 u, w, 5;\nadd.u32 u, u, 64;\nsetp.eq.u32 p, w, 0;\n@!p bra B;\n"+first+"\nret;\nB:\n"+second), twoWords+"launch k block 64")
+	}
+	faulty(t, at("bar.sync 1, u;", "bar.sync 1, u;"), Uneven, "barrier 1: one thread counts ")
+	clean(t, at("bar.sync 1, 64;", "bar.sync 1, 64;"))
+	for _, other := range []string{"bar.sync 1, 64;", "bar.arrive 1, 64;"} {
+		faulty(t, at("bar.red.popc.u32 v, 1, 64, p;", other), Uneven, "barrier 1: one thread reduces, and another does not")
+		faulty(t, at(other, "bar.red.or.pred q, 1, 64, p;"), Uneven, "barrier 1: one thread reduces, and another does not")
+	}
+	faulty(t, at("bar.red.and.pred q, 1, 64, p;", "bar.red.or.pred q, 1, 64, p;"), Uneven, "barrier 1: threads reduce in different ways")
+	clean(t, at("bar.red.and.pred q, 1, 64, p;", "bar.red.and.pred q, 1, 64, p;"))
 }
 
 // Blocks that wait for room start in any order.

@@ -42,6 +42,15 @@ func TestHistoryThatEnds(t *testing.T) {
 		require.Contains(t, []Kind{Race, MixedSize}, r.Findings[0].Kind)
 	}
 
+	// A write ends it too, and whoever read it must come before.
+	r, err := Check(context.Background(), specced(t, kernel("k", "setp.eq.u32 p, t, 0;\n@!p bra B;\nld.relaxed.gpu.global.u32 v, [a];\nret;\nB:\nst.global.u16 [a], t;"), twoWords+"launch k block 2"), Options{Strategy: Exhaustive})
+	require.NoError(t, err)
+	require.Len(t, r.Findings, 1)
+	require.Equal(t, MixedSize, r.Findings[0].Kind)
+
+	// A history that begins knows who read before.
+	faulty(t, specced(t, kernel("k", "setp.eq.u32 p, t, 0;\n@!p bra B;\nld.global.u32 v, [a];\nret;\nB:\nld.relaxed.gpu.global.u32 v, [a];\nst.relaxed.gpu.global.u32 [a], t;"), twoWords+"launch k block 2"), Race, "nothing orders")
+
 	// k0 and k1 write o, k2 has both behind it and ends the history, k3 has k1 alone behind it.
 	post := func(name, value, flag string) string {
 		return kernel(name, "st.relaxed.gpu.global.u32 [o], "+value+";\nst.release.gpu.global.u32 [a+"+flag+"], 1;")
