@@ -99,3 +99,13 @@ func TestHistoryThatIsFull(t *testing.T) {
 	require.True(t, r.Exhaustive, r.Why)
 	require.Contains(t, r.Outcomes, "0 1 3")
 }
+
+// Of all who have read a word, each is remembered until somebody comes after it.
+func TestReadersAreKept(t *testing.T) {
+	body := func(mask string) string {
+		return "setp.eq.u32 p, t, 2;\n@!p ld.global.u32 v, [a];\nbar.warp.sync " + mask + ";\n@p st.global.u32 [a], 1;"
+	}
+	f := faulty(t, specced(t, kernel("k", "setp.eq.u32 q, t, 0;\n@!q bra R;\nld.global.u32 v, [a];\nret;\nR:\n"+body("6")), twoWords+"launch k block 3"), Race, "nothing orders")
+	require.Zero(t, f.A.Thread[0])
+	clean(t, specced(t, kernel("k", body("7")), twoWords+"launch k block 3"))
+}
