@@ -99,5 +99,7 @@ func TestReadOnlyMemory(t *testing.T) {
 	read := "ld.global.nc.u32 v, [o];\nst.release.sys.global.u32 [a], 1;"
 	write := "L:\nld.acquire.sys.global.u32 v, [a];\nsetp.eq.u32 p, v, 0;\n@p bra L;\nst.global.u32 [o], 9;"
 	faulty(t, between(t, read, write, ""), ReadOnly, "")
+	// Also while the kernel that reads goes on.
+	faulty(t, between(t, read+"\nM:\nld.acquire.sys.global.u32 v, [a+4];\nsetp.eq.u32 p, v, 0;\n@p bra M;", write+"\nst.release.sys.global.u32 [a+4], 1;", ""), ReadOnly, "")
 	clean(t, specced(t, kernel("r", read)+kernel("w", "st.global.u32 [o], 9;"), twoWords+"launch r block 1\nlaunch w block 1"))
 }

@@ -290,6 +290,10 @@ func TestDependentsMayStartLate(t *testing.T) {
 	clean(t, specced(t, first("")+kernel("d", "griddepcontrol.launch_dependents;\nst.release.gpu.global.u32 [a], 1;")+
 		kernel("e", "griddepcontrol.wait;\nL:\nld.acquire.gpu.global.u32 v, [a];\nsetp.eq.u32 p, v, 0;\n@p bra L;"),
 		twoWords+"launch k block 1\nlaunch d block 1 dependent\nlaunch e block 1 dependent\nexpect o u32 = 7"))
+	// What the launch ahead had to wait for has ended.
+	chain := kernel("k", "st.global.u32 [a], 7;") + kernel("d", "griddepcontrol.launch_dependents;") + kernel("e", "ld.global.u32 v, [a];\nst.global.u32 [o], v;")
+	clean(t, specced(t, chain, twoWords+"launch k block 1\nlaunch d block 1\nlaunch e block 1 dependent\nexpect o u32 = 7"))
+	faulty(t, specced(t, chain, twoWords+"launch k block 1\nlaunch d block 1 dependent\nlaunch e block 1 dependent\nexpect o u32 = 7"), Race, "nothing orders")
 	// With giveup the wait ends in either way: the dependent came, or it did not.
 	counted := kernel("k", "griddepcontrol.launch_dependents;\nmov.u32 w, 0;\nL:\nld.acquire.gpu.global.u32 v, [a];\nadd.u32 w, w, 1;\nsetp.eq.u32 p, v, 0;\nsetp.lt.u32 q, w, 100;\n"+
 		"and.pred p, p, q;\n@p bra L;\nst.global.u32 [o], v;") + kernel("d", "st.release.gpu.global.u32 [a], 1;")
