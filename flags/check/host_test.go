@@ -31,6 +31,11 @@ func TestHostSteps(t *testing.T) {
 	clean(t, p)
 	faulty(t, hosted(t, []string{write}, nil, func(*Memory) {}, copied), Race, "nothing orders")
 
+	// What a kernel observed that the host waited for is before the host too.
+	clean(t, hosted(t, []string{"st.relaxed.sys.global.u32 [x], 1;", ".reg .pred %n;\nL:\nld.relaxed.sys.global.u32 %r0, [x];\nsetp.eq.u32 %n, %r0, 0;\n@%n bra L;"}, []int{1}, func(m *Memory) {
+		require.Equal(t, []byte{1, 0, 0, 0}, m.Bytes(0)[:4])
+	}))
+
 	// It reads and writes bytes.
 	p = hosted(t, []string{write}, []int{0}, func(m *Memory) {
 		require.Equal(t, []byte{1, 2, 3, 4, 0}, m.Bytes(0)[:5])

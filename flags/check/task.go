@@ -289,6 +289,7 @@ func (x *exec) hostWord(h *thread, b *buffer, word int, writes bool, v, mask uin
 	c := &b.cells[word]
 	x.mem.touch(c)
 	a := actor{event: h.now(nil), device: Host, cta: -1}
+	x.seen = x.seen[:0]
 	for c.loc != nil {
 		if x.over || !x.settle(h, c.loc, b, &a, writes) {
 			return 0
@@ -300,7 +301,7 @@ func (x *exec) hostWord(h *thread, b *buffer, word int, writes bool, v, mask uin
 		marks = c.parts[:]
 	}
 	for i := range marks {
-		if r := marks[i].collide(h.clocks, writes); r != nil && !x.over {
+		if r := marks[i].collide(h.clocks, writes, x.seen...); r != nil && !x.over {
 			x.race(*r, e, b, 4*word, 4, !sameEvent(*r, marks[i].writer), writes)
 		}
 	}
