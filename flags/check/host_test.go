@@ -69,5 +69,10 @@ func TestHostSteps(t *testing.T) {
 			require.Len(t, r.Findings, 1, "%s", c.kernel)
 		}
 		clean(t, hosted(t, []string{c.kernel}, []int{0}, c.do))
+		// The same when the host comes later, but waits for another alone.
+		poll := ".reg .pred %n;\nL:\nld.relaxed.sys.global.u32 %r0, [y];\nsetp.eq.u32 %n, %r0, 0;\n@%n bra L;"
+		r, err := Check(t.Context(), hosted(t, []string{c.kernel + "\nst.relaxed.sys.global.u32 [y], 1;", poll}, []int{1}, c.do), Options{Strategy: Exhaustive, Executions: 1})
+		require.NoError(t, err)
+		require.Len(t, r.Findings, 1, "%s", c.kernel)
 	}
 }

@@ -69,6 +69,17 @@ func TestHistoryThatEnds(t *testing.T) {
 		clean(t, specced(t, post("k0", "1", "0")+post("k1", "2", "4")+k2+kernel("k3", await("acquire", "4")+await("acquire", "0")+read), spec))
 	}
 
+	// What one thread observed is before what it does itself.
+	poll := "L:\nld.relaxed.gpu.global.u32 v, [o];\nsetp.eq.u32 p, v, 0;\n@p bra L;\nld.global.u16 v, [o];\nst.release.gpu.global.u32 [a], 1;"
+	other := func(sem string) *Program {
+		return specced(t, kernel("k0", "st.relaxed.gpu.global.u32 [o], 1;")+kernel("k1", poll)+kernel("k2", await(sem, "0")+"ld.global.u16 v, [o];"),
+			"world 3\ndevices 1\nbuffer o size 8 on 0\nbuffer a size 16 on 0\narg 0 ptr o\narg 1 ptr a\nlaunch k0 block 1 on 0\nlaunch k1 block 1 on 1\nlaunch k2 block 1 on 2")
+	}
+	clean(t, other("acquire"))
+	r, err = Check(context.Background(), other("relaxed"), Options{Strategy: Exhaustive, Executions: 1})
+	require.NoError(t, err)
+	require.Len(t, r.Findings, 1)
+
 	// What was written whole is there in parts.
 	clean(t, specced(t, kernel("k", ".reg .b64 x;\nmov.u64 x, 0x1122334455667788;\nst.relaxed.gpu.global.u64 [o], x;\nld.global.u32 v, [o+4];\nst.global.u32 [a], v;\nld.global.u8 v, [o+6];\nst.global.u32 [a+4], v;"),
 		"world 1\nbuffer o size 8 on 0\nbuffer a size 8 on 0\narg 0 ptr o\narg 1 ptr a\nlaunch k block 1\nexpect a count 1 u32 = 0x11223344\nexpect a at 4 u32 = 0x22\nexpect o u64 = 0x1122334455667788"))
