@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,6 +34,7 @@ type checkSource struct {
 	entries                 []string // that the gate weakens
 	set                     map[string]string
 	lines                   func(string, int) (string, int, bool)
+	calls                   func(string, int) []string
 }
 
 // job builds the program.
@@ -48,7 +50,7 @@ func (s *checkSource) job(module *ptx.Module) (*checkJob, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Lines = s.lines
+	p.Lines, p.Calls = s.lines, s.calls
 	p.Stronger = spec.Fixer(s.ptxFile, s.ptx, s.set)
 	return &checkJob{name: s.name, program: p}, nil
 }
@@ -73,7 +75,7 @@ func (c *checker) ownJobs() ([]*checkJob, error) {
 	if err != nil {
 		return nil, &usageError{Flag: "--ptx", Err: fmt.Errorf("%w: PTX that is not understood is not checked", err)}
 	}
-	s.lines = check.LinesOf(c.ptx, s.ptx)
+	s.lines, s.calls = check.LinesOf(c.ptx, s.ptx)
 	spec, err := check.ParseSpec(s.specFile, string(s.spec))
 	if err == nil && c.entry != "" {
 		if _, ok := module.Kernel(c.entry); !ok {
@@ -119,7 +121,7 @@ func shippedSource(k *kernels.Case) (*checkSource, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &checkSource{name: k.Name(), ptxFile: mod.File, specFile: k.Spec + ".spec", set: k.Params(), lines: linesAndCalls}
+	s := &checkSource{name: k.Name(), ptxFile: mod.File, specFile: k.Spec + ".spec", set: k.Params(), lines: kernels.Lines, calls: callsInKernel}
 	if s.ptx, err = mod.Text(); err != nil {
 		return nil, err
 	}
@@ -144,13 +146,13 @@ func calledFrom(calls []string) string {
 	return text
 }
 
-// linesAndCalls is kernels.Lines with the calls before the source.
-func linesAndCalls(file string, line int) (source string, sourceLine int, ok bool) {
-	source, sourceLine, ok = kernels.Lines(file, line)
-	if ok {
-		source = calledFrom(kernels.Calls(file, line)) + source
+// callsInKernel are kernels.Calls up to the kernel's own source.
+func callsInKernel(file string, line int) []string {
+	calls := kernels.Calls(file, line)
+	if i := slices.IndexFunc(calls, func(c string) bool { return strings.Contains(c, ".cu:") }); i >= 0 {
+		calls = calls[:i+1]
 	}
-	return source, sourceLine, ok
+	return calls
 }
 
 // chosen are the cases that --only names.
@@ -227,7 +229,7 @@ func (c *checker) runFaults() error {
 		if err != nil {
 			return err
 		}
-		s.lines = check.LinesOf(s.ptxFile, s.ptx)
+		s.lines, s.calls = check.LinesOf(s.ptxFile, s.ptx)
 		job, err := s.job(module)
 		if err != nil {
 			return err
@@ -240,7 +242,7 @@ func (c *checker) runFaults() error {
 
 // search runs one job's searches until one finds something.
 func (c *checker) search(ctx context.Context, j *checkJob, progress func(uint64)) (row checkRow, err error) {
-	row = checkRow{Name: j.name, FaultExpected: j.fault, Findings: []checkFinding{}}
+	row = checkRow{Name: j.name, Unasserted: j.program.Unasserted, FaultExpected: j.fault, Findings: []checkFinding{}}
 	start := time.Now()
 	for _, o := range c.strategies() {
 		before := row.Executions

@@ -27,6 +27,7 @@ type litmusRow struct {
 	Exhaustive bool              `json:"exhaustive"`
 	Why        string            `json:"why,omitempty"`
 	Outcomes   map[string]uint64 `json:"outcomes,omitempty"`
+	Permitted  []check.Permitted `json:"permitted,omitempty"` // what became of permitted lines
 	OK         bool              `json:"ok"`
 }
 
@@ -99,9 +100,12 @@ func (c *checker) runLitmus() error {
 			return &usageError{Flag: "--litmus", Err: fmt.Errorf("%s:%d: %w", t.file, t.test.Line, err)}
 		}
 		row := litmusRow{File: t.file, Name: t.test.Name, Verdict: v.String(), Strategy: strategyName(o.Strategy), Executions: r.Executions,
-			Exhaustive: r.Exhaustive, Why: r.Why, Outcomes: r.Outcomes, OK: v.OK()}
+			Exhaustive: r.Exhaustive, Why: r.Why, Outcomes: r.Outcomes, Permitted: v.Permitted, OK: v.OK()}
 		if !r.Exhaustive && v.Sound() { // what was not reached may yet be
 			row.OK = v.Race == ""
+		}
+		if v.Unseen() && row.Exhaustive { // the search has come to its end, and the model has more
+			row.Exhaustive, row.Why = false, "a permitted outcome was not seen, and the axioms allow it"
 		}
 		rep.OK = rep.OK && row.OK
 		rep.Tests = append(rep.Tests, row)
@@ -111,12 +115,26 @@ func (c *checker) runLitmus() error {
 			if row.Exhaustive {
 				covered = "all"
 			}
-			fmt.Fprintf(c.stdout, "%-64s %-11s %11d %8s  %s\n", row.Name, row.Strategy, row.Executions, covered, row.Verdict)
+			fmt.Fprintf(c.stdout, "%-64s %-11s %11d %8s  %s\n", row.Name, row.Strategy, row.Executions, covered, row.Verdict+permittedNote(row.Permitted))
 		}
 		progress.done(i + 1)
 	}
 	progress.close()
 	return c.litmusVerdict(&rep)
+}
+
+// permittedNote says of permitted lines how they were judged. What the search has shown is no news.
+func permittedNote(list []check.Permitted) string {
+	note := ""
+	for _, p := range list {
+		switch p.By {
+		case check.ByAxioms:
+			note += fmt.Sprintf("; %s: not seen, and the axioms allow it", p.Line)
+		case check.Unjudged:
+			note += fmt.Sprintf("; %s: NOT JUDGED: not seen, and %s", p.Line, p.Why)
+		}
+	}
+	return note
 }
 
 func (c *checker) litmusVerdict(rep *litmusReport) error {
@@ -126,7 +144,7 @@ func (c *checker) litmusVerdict(rep *litmusReport) error {
 		}
 	} else {
 		var bad []string
-		cut := 0
+		cut, permitted := 0, map[check.Permitter]uint64{}
 		for _, t := range rep.Tests {
 			if !t.OK {
 				bad = append(bad, t.Name)
@@ -134,8 +152,19 @@ func (c *checker) litmusVerdict(rep *litmusReport) error {
 			if !t.Exhaustive {
 				cut++
 			}
+			for _, p := range t.Permitted {
+				permitted[p.By]++
+			}
 		}
 		fmt.Fprintln(c.stdout)
+		n := uint64(0)
+		for _, k := range permitted {
+			n += k
+		}
+		if n > 0 {
+			fmt.Fprintf(c.stdout, "%s: %d seen, %d not seen but allowed by the axioms, %d forbidden by them, %d not judged\n", plural(n, "permitted line", "permitted lines"),
+				permitted[check.BySearch], permitted[check.ByAxioms], permitted[check.Denied], permitted[check.Unjudged])
+		}
 		switch {
 		case len(bad) > 0:
 			fmt.Fprintf(c.stdout, "FAIL: %d of %d tests disagree: %s\n", len(bad), len(rep.Tests), strings.Join(bad, "; "))

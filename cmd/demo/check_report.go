@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"unicode"
@@ -24,7 +25,8 @@ type checkRow struct {
 	Executions    uint64         `json:"executions"`
 	Operations    uint64         `json:"operations"`
 	Exhaustive    bool           `json:"exhaustive"`
-	Why           string         `json:"why,omitempty"` // why not exhaustive
+	Why           string         `json:"why,omitempty"`        // why not exhaustive
+	Unasserted    string         `json:"unasserted,omitempty"` // why nothing is known of results: the spec compares none
 	Evictions     uint64         `json:"evictions,omitempty"`
 	MS            float64        `json:"ms"`
 	FaultExpected bool           `json:"fault_expected,omitempty"`
@@ -71,9 +73,9 @@ func accessOf(a *check.Access) *checkAccess {
 	if a == nil {
 		return nil
 	}
-	calls := strings.Split(a.Source, callMark)
-	last := len(calls) - 1
-	return &checkAccess{a.Task, a.Device, a.Block, a.Thread, a.Text, a.File, a.Line, calls[last], a.SourceLine, calls[:last], a.Buffer,
+	calls := slices.Clone(a.Calls)
+	slices.Reverse(calls)
+	return &checkAccess{a.Task, a.Device, a.Block, a.Thread, a.Text, a.File, a.Line, a.Source, a.SourceLine, calls, a.Buffer,
 		a.Offset, a.Size, a.Value, a.Write, a.Strong, a.Scope}
 }
 
@@ -184,7 +186,13 @@ func (o *checkOutput) row(r *checkRow) {
 	case r.FaultExpected:
 		found += ": THE FAULT WAS MISSED"
 	}
+	if r.Unasserted != "" {
+		found += "; NO RESULT WAS COMPARED"
+	}
 	fmt.Fprintf(w, checkLine, r.Name, strings.Join(r.Strategies, ","), r.Executions, r.Operations, covered, found)
+	if r.Unasserted != "" {
+		fmt.Fprintln(w, "  "+r.Unasserted)
+	}
 	for _, f := range r.Findings {
 		text := f.text
 		if r.FaultExpected { // a demonstration, which the history would bury
@@ -250,6 +258,10 @@ func (o *checkOutput) verdict(executions, wrong, faults, covered uint64, why str
 	w := o.c.stdout
 	n := uint64(len(o.rep.Cases))
 	fmt.Fprintln(w)
+	violation := "violation"
+	if slices.ContainsFunc(o.rep.Cases, func(r checkRow) bool { return r.Unasserted != "" }) {
+		violation = "race, deadlock or fault (NO RESULT WAS COMPARED: the spec expects nothing)"
+	}
 	switch {
 	case wrong > 0 && faults > 0:
 		fmt.Fprintf(w, "FAIL: %d of %s went otherwise than they must\n", wrong, plural(n, "case", "cases"))
@@ -261,9 +273,9 @@ func (o *checkOutput) verdict(executions, wrong, faults, covered uint64, why str
 		fmt.Fprintf(w, "PASS: %s found, nothing found in %s\n", plural(faults, "fault", "faults"), plural(n-faults, "right kernel", "right kernels"))
 		return
 	case covered == n:
-		fmt.Fprintf(w, "PASS: no violation in any execution of %s (%s run, every class of equivalent ones covered)\n", plural(n, "case", "cases"), plural(executions, "execution", "executions"))
+		fmt.Fprintf(w, "PASS: no %s in any execution of %s (%s run, every class of equivalent ones covered)\n", violation, plural(n, "case", "cases"), plural(executions, "execution", "executions"))
 		return
 	}
-	fmt.Fprintf(w, "PASS: no violation in the %s of %s that were run. All of %s are covered; the others are not exhaustive: %s\n",
-		plural(executions, "execution", "executions"), plural(n, "case", "cases"), plural(covered, "case", "cases"), why)
+	fmt.Fprintf(w, "PASS: no %s in the %s of %s that were run. All of %s are covered; the others are not exhaustive: %s\n",
+		violation, plural(executions, "execution", "executions"), plural(n, "case", "cases"), plural(covered, "case", "cases"), why)
 }

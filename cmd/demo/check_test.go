@@ -72,6 +72,59 @@ func TestCheckOwn(t *testing.T) {
 	require.Contains(t, stdout, "not exhaustive: stopped after ")
 }
 
+// Where PTX says through which calls a line was inlined, reports do.
+func TestCheckNamesCalls(t *testing.T) {
+	dir := t.TempDir()
+	ptxFile, spec := filepath.Join(dir, "k.ptx"), filepath.Join(dir, "k.spec")
+	require.NoError(t, os.WriteFile(ptxFile, []byte(`.version 8.3
+.target sm_90
+.address_size 64
+.file	1 "k.cu"
+.file	2 "post.cuh"
+.visible .entry k(.param .u64 a)
+{
+	.reg .b64 x;
+	ld.param.u64 x, [a];
+	.loc	1 12 5
+	.loc	2 7 3, function_name $L__info_string0, inlined_at 1 12 5
+	.loc	2 3 9, function_name $L__info_string1, inlined_at 2 7 3
+	st.global.u32 [x], 1;
+	ret;
+}
+`), 0o600))
+	require.NoError(t, os.WriteFile(spec, []byte("world 2\nbuffer b size 4 on 0\narg 0 ptr b\nlaunch k\nexpect b u32 = 1\n"), 0o600))
+	_, stdout, _ := demo(t, "check", "--ptx", ptxFile, "--spec", spec)
+	require.Contains(t, stdout, "(post.cuh:3, inlined at post.cuh:7, inlined at k.cu:12)")
+	_, r := checkJSON(t, "--ptx", ptxFile, "--spec", spec)
+	require.Equal(t, "post.cuh", r.Cases[0].Findings[0].First.Source)
+	require.Equal(t, []string{"k.cu:12", "post.cuh:7"}, r.Cases[0].Findings[0].First.Calls)
+}
+
+// A spec that expects nothing proves nothing of results, which table, verdict and JSON say.
+func TestCheckUnasserted(t *testing.T) {
+	text, err := os.ReadFile(checkExamples + "correct.spec")
+	require.NoError(t, err)
+	var kept []string
+	for line := range strings.SplitSeq(string(text), "\n") {
+		if !strings.HasPrefix(strings.TrimSpace(line), "expect") {
+			kept = append(kept, line)
+		}
+	}
+	spec := filepath.Join(t.TempDir(), "bare.spec")
+	require.NoError(t, os.WriteFile(spec, []byte(strings.Join(kept, "\n")), 0o600))
+	args := []string{"--ptx", checkExamples + "correct.ptx", "--spec", spec, "--executions", "20"}
+	code, stdout, _ := demo(t, append([]string{"check"}, args...)...)
+	require.Equal(t, exitGood, code)
+	require.Contains(t, stdout, "nothing; NO RESULT WAS COMPARED\n  "+spec+":")
+	require.Contains(t, stdout, "add a line such as `expect out u32 sum in`")
+	require.Contains(t, stdout, "PASS: no race, deadlock or fault (NO RESULT WAS COMPARED: the spec expects nothing) in ")
+	require.NotContains(t, stdout, "no violation")
+	_, r := checkJSON(t, args...)
+	require.Contains(t, r.Cases[0].Unasserted, "nothing is expected of what is launched")
+	_, r = checkJSON(t, "--ptx", checkExamples+"correct.ptx", "--spec", checkExamples+"correct.spec", "--executions", "5")
+	require.Empty(t, r.Cases[0].Unasserted)
+}
+
 func TestCheckFaults(t *testing.T) {
 	code, stdout, stderr := demo(t, "check", "--faults", "--executions", "100")
 	require.Equal(t, exitGood, code, stderr)
@@ -99,6 +152,24 @@ allowed: r0 = 1 & r1 = 1
 	code, stdout, _ = demo(t, "check", "--litmus", file)
 	require.Equal(t, exitFault, code)
 	require.Contains(t, stdout, "FAIL: 1 of 1 tests disagree: MP")
+
+	// Permitted lines are judged too, by the axioms where the search does not come to them.
+	const lb = "test: LB\nwhy: an acquire that finishes late\nx = 0; y = 0\nd0.b0.t0 | d1.b0.t0\n" +
+		"ld.acquire.sys.u32 r0, [x] | ld.acquire.sys.u32 r1, [y]\nst.relaxed.sys.u32 [y], 1 | st.relaxed.sys.u32 [x], 1\n"
+	require.NoError(t, os.WriteFile(file, []byte(lb+"permitted: r0 = 1 & r1 = 1\n"), 0o600))
+	code, stdout, _ = demo(t, "check", "--litmus", file)
+	require.Equal(t, exitGood, code)
+	require.Contains(t, stdout, "ok; `permitted: r0 = 1 & r1 = 1` (line 7): not seen, and the axioms allow it")
+	require.Contains(t, stdout, "1 permitted line: 0 seen, 1 not seen but allowed by the axioms, 0 forbidden by them, 0 not judged")
+	require.Contains(t, stdout, "PASS: 1 tests agree; 1 of them not exhaustively")
+	require.NoError(t, os.WriteFile(file, []byte(lb+"permitted: r0 = 7\n"), 0o600))
+	code, stdout, _ = demo(t, "check", "--litmus", file)
+	require.Equal(t, exitFault, code)
+	require.Contains(t, stdout, "the axioms forbid `permitted: r0 = 7` (line 7)")
+	require.Contains(t, stdout, "FAIL: 1 of 1 tests disagree: LB")
+	code, stdout, _ = demo(t, "check", "--litmus", file, "--json")
+	require.Equal(t, exitFault, code)
+	require.Contains(t, stdout, `"by": "denied"`)
 }
 
 // Who interrupts a search gets 130 at once and no verdict.

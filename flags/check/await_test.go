@@ -83,6 +83,8 @@ func TestObservedThroughAtomics(t *testing.T) {
 	wait := "L:\nld.relaxed.sys.global.u32 v, [a];\nsetp.ne.u32 p, v, 2;\n@p bra L;\nld.global.u32 u, [a];"
 	pass := "L:\natom.relaxed.sys.global.cas.b32 v, [a], 1, 2;\nsetp.ne.u32 p, v, 1;\n@p bra L;"
 	clean(t, specced(t, kernel("k0", "st.relaxed.sys.global.u32 [a], 1;")+kernel("k1", pass)+kernel("k2", wait), spec))
+	// Also the atomic's read comes before what follows, whatever that writes.
+	clean(t, specced(t, kernel("k0", "st.relaxed.sys.global.u32 [a], 1;")+kernel("k1", pass)+kernel("k2", wait+"\nst.global.u32 [a], 3;"), spec))
 }
 
 // ld.global.nc is for memory that nobody writes from ahead of the launch until the kernel has ended.
@@ -97,5 +99,7 @@ func TestReadOnlyMemory(t *testing.T) {
 	read := "ld.global.nc.u32 v, [o];\nst.release.sys.global.u32 [a], 1;"
 	write := "L:\nld.acquire.sys.global.u32 v, [a];\nsetp.eq.u32 p, v, 0;\n@p bra L;\nst.global.u32 [o], 9;"
 	faulty(t, between(t, read, write, ""), ReadOnly, "")
+	// Also while the kernel that reads goes on.
+	faulty(t, between(t, read+"\nM:\nld.acquire.sys.global.u32 v, [a+4];\nsetp.eq.u32 p, v, 0;\n@p bra M;", write+"\nst.release.sys.global.u32 [a+4], 1;", ""), ReadOnly, "")
 	clean(t, specced(t, kernel("r", read)+kernel("w", "st.global.u32 [o], 9;"), twoWords+"launch r block 1\nlaunch w block 1"))
 }

@@ -174,16 +174,18 @@ setp.lt.u32 q, u, 3;
 
 // An arrival counts as often as it is made, and orders what came before it alone.
 func TestBarrierArrivals(t *testing.T) {
-	all, random := found(t, specced(t, kernel("k", `shr.u32 w, t, 5;
+	for _, block := range []string{"64", "48"} { // a warp that is not full counts as one
+		all, random := found(t, specced(t, kernel("k", `shr.u32 w, t, 5;
 setp.eq.u32 p, w, 0;
 @p bra W0;
 bar.arrive 1, 96;
 bar.arrive 1, 96;
 ret;
 W0:
-bar.sync 1, 96;`), twoWords+"launch k block 64"))
-	require.Empty(t, all.Findings)
-	require.Empty(t, random.Findings)
+bar.sync 1, 96;`), twoWords+"launch k block "+block))
+		require.Empty(t, all.Findings)
+		require.Empty(t, random.Findings)
+	}
 	faulty(t, specced(t, kernel("k", `shr.u32 w, t, 5;
 setp.eq.u32 p, w, 0;
 @p bra W0;
@@ -195,6 +197,21 @@ W0:
 bar.sync 1, 64;
 setp.eq.u32 p, t, 0;
 @p ld.global.u32 v, [a];`), twoWords+"launch k block 64"), Race, "nothing orders")
+}
+
+// All who come to a barrier count the same, and reduce or do not.
+func TestBarrierDisagreement(t *testing.T) {
+	at := func(first, second string) *Program {
+		return specced(t, kernel("k", "shr.u32 w, t, 5;\nshl.b32 u, w, 5;\nadd.u32 u, u, 64;\nsetp.eq.u32 p, w, 0;\n@!p bra B;\n"+first+"\nret;\nB:\n"+second), twoWords+"launch k block 64")
+	}
+	faulty(t, at("bar.sync 1, u;", "bar.sync 1, u;"), Uneven, "barrier 1: one thread counts ")
+	clean(t, at("bar.sync 1, 64;", "bar.sync 1, 64;"))
+	for _, other := range []string{"bar.sync 1, 64;", "bar.arrive 1, 64;"} {
+		faulty(t, at("bar.red.popc.u32 v, 1, 64, p;", other), Uneven, "barrier 1: one thread reduces, and another does not")
+		faulty(t, at(other, "bar.red.or.pred q, 1, 64, p;"), Uneven, "barrier 1: one thread reduces, and another does not")
+	}
+	faulty(t, at("bar.red.and.pred q, 1, 64, p;", "bar.red.or.pred q, 1, 64, p;"), Uneven, "barrier 1: threads reduce in different ways")
+	clean(t, at("bar.red.and.pred q, 1, 64, p;", "bar.red.and.pred q, 1, 64, p;"))
 }
 
 // Blocks that wait for room start in any order.
@@ -212,12 +229,14 @@ st.release.gpu.global.u32 [a], 1;`), twoWords+"param room = 0\nlaunch k grid 3 b
 	clean(t, p)
 	p.Tasks[0].Resident = 3
 	clean(t, p)
-	p.Tasks[0].Resident = 1
-	all, random := found(t, p)
-	require.False(t, all.Exhaustive)
-	require.Contains(t, all.Why, "one order")
-	require.Len(t, random.Findings, 1)
-	require.Equal(t, Stuck, random.Findings[0].Kind)
+	for _, room := range []int{1, 2} { // of the three, the one that the others wait for may be left outside
+		p.Tasks[0].Resident = room
+		all, random := found(t, p)
+		require.False(t, all.Exhaustive)
+		require.Contains(t, all.Why, "one order")
+		require.Len(t, random.Findings, 1)
+		require.Equal(t, Stuck, random.Findings[0].Kind)
+	}
 }
 
 // Threads meet whose operation and mask are the same, at whichever instruction.
@@ -236,6 +255,8 @@ func TestWarpMeets(t *testing.T) {
 	faulty(t, at(shfl, "shfl.sync.up.b32 v, t, 0, 31, 3;", ""), Stuck, "never comes")
 	faulty(t, at(shfl, "vote.sync.any.pred q, p, 3;", ""), Stuck, "never comes")
 	faulty(t, at("bar.warp.sync 1;", "bar.warp.sync 1;", ""), Uneven, "does not name the thread itself")
+	// What is done after they have met is ordered by nothing.
+	faulty(t, specced(t, kernel("k", "setp.eq.u32 p, t, 0;\nbar.warp.sync 3;\n@p st.global.u32 [a], 1;\n@!p ld.global.u32 v, [a];"), twoWords+"launch k block 2"), Race, "nothing orders")
 	// Lane 1 meets lane 2 first, and then lane 0.
 	clean(t, specced(t, kernel("k", `setp.eq.u32 p, t, 0;
 setp.eq.u32 q, t, 1;
@@ -244,25 +265,44 @@ bar.warp.sync u;
 @q bar.warp.sync 3;`), twoWords+"launch k block 3"))
 }
 
-// A block has let dependents start when any of its threads has, or all have ended.
+// A block has let dependents start when any of its threads has, or all have ended. They may then start, and need not.
 func TestDependentsPerBlock(t *testing.T) {
-	p := specced(t, kernel("k", `mov.u32 u, %ctaid.x;
-setp.eq.u32 p, u, 1;
-@p ret;
-setp.ne.u32 p, t, 0;
-@!p griddepcontrol.launch_dependents;
-L:
-ld.acquire.gpu.global.u32 v, [a];
-setp.eq.u32 p, v, 0;
-@p bra L;`)+kernel("d", "st.release.gpu.global.u32 [a], 1;"), twoWords+"launch k grid 2 block 2\nlaunch d block 1 dependent")
-	clean(t, p)
-	faulty(t, specced(t, kernel("k", `mov.u32 u, %ctaid.x;
-setp.eq.u32 p, u, 1;
-@!p griddepcontrol.launch_dependents;
-L:
-ld.acquire.gpu.global.u32 v, [a];
-setp.eq.u32 p, v, 0;
-@p bra L;`)+kernel("d", "st.release.gpu.global.u32 [a], 1;"), twoWords+"launch k grid 2 block 2\nlaunch d block 1 dependent"), Stuck, "never comes")
+	const d = "st.relaxed.gpu.global.u32 [a], 1;"
+	const spec = twoWords + "launch k grid 2 block 2\nlaunch d block 1 dependent\nexpect o u32 = 0"
+	read := "setp.ne.u32 p, t, 0;\n@p ret;\nld.relaxed.gpu.global.u32 v, [a];\nst.global.u32 [o], v;"
+	early := kernel("k", "mov.u32 u, %ctaid.x;\nsetp.eq.u32 p, u, 1;\n@p ret;\nsetp.ne.u32 p, t, 0;\n@!p griddepcontrol.launch_dependents;\n"+read)
+	faulty(t, specced(t, early+kernel("d", d), spec), Stale, "element 0 is 0x1, not 0x0")
+	clean(t, specced(t, early+kernel("d", "griddepcontrol.wait;\n"+d), spec))
+	late := kernel("k", "mov.u32 u, %ctaid.x;\nsetp.eq.u32 p, u, 1;\n@p griddepcontrol.launch_dependents;\n@p ret;\n"+read)
+	clean(t, specced(t, late+kernel("d", d), spec))
+}
+
+// Whoever waits for a launch that depends on its own may wait for ever.
+func TestDependentsMayStartLate(t *testing.T) {
+	const spec = twoWords + "launch k block 1\nlaunch d block 1 dependent\nexpect o u32 = 7"
+	first := func(wait string) string {
+		return kernel("k", "griddepcontrol.launch_dependents;\nL:\nld.acquire.gpu.global.u32 v, [a];\nsetp.eq.u32 p, v, 0;\n"+wait+"st.global.u32 [o], 7;")
+	}
+	f := faulty(t, specced(t, first("@p bra L;\n")+kernel("d", "st.release.gpu.global.u32 [a], 1;"), spec), Stuck, "d call 1 on device 0 depends on the launch ahead, and may start as late as at that one's end")
+	require.NotEmpty(t, f.Missing)
+	clean(t, specced(t, first("")+kernel("d", "st.release.gpu.global.u32 [a], 1;"), spec))
+	// Of a chain, each link may be late; who waits for the launch ahead does no harm.
+	clean(t, specced(t, first("")+kernel("d", "griddepcontrol.launch_dependents;\nst.release.gpu.global.u32 [a], 1;")+
+		kernel("e", "griddepcontrol.wait;\nL:\nld.acquire.gpu.global.u32 v, [a];\nsetp.eq.u32 p, v, 0;\n@p bra L;"),
+		twoWords+"launch k block 1\nlaunch d block 1 dependent\nlaunch e block 1 dependent\nexpect o u32 = 7"))
+	// What the launch ahead had to wait for has ended.
+	chain := kernel("k", "st.global.u32 [a], 7;") + kernel("d", "griddepcontrol.launch_dependents;") + kernel("e", "ld.global.u32 v, [a];\nst.global.u32 [o], v;")
+	clean(t, specced(t, chain, twoWords+"launch k block 1\nlaunch d block 1\nlaunch e block 1 dependent\nexpect o u32 = 7"))
+	faulty(t, specced(t, chain, twoWords+"launch k block 1\nlaunch d block 1 dependent\nlaunch e block 1 dependent\nexpect o u32 = 7"), Race, "nothing orders")
+	// With giveup the wait ends in either way: the dependent came, or it did not.
+	counted := kernel("k", "griddepcontrol.launch_dependents;\nmov.u32 w, 0;\nL:\nld.acquire.gpu.global.u32 v, [a];\nadd.u32 w, w, 1;\nsetp.eq.u32 p, v, 0;\nsetp.lt.u32 q, w, 100;\n"+
+		"and.pred p, p, q;\n@p bra L;\nst.global.u32 [o], v;") + kernel("d", "st.release.gpu.global.u32 [a], 1;")
+	for _, want := range []string{"0", "1"} {
+		r, err := Check(context.Background(), specced(t, counted, "giveup\n"+twoWords+"launch k block 1\nlaunch d block 1 dependent\nexpect o u32 = "+want), Options{Executions: 200})
+		require.NoError(t, err)
+		require.Len(t, r.Findings, 1)
+		require.Equal(t, Stale, r.Findings[0].Kind)
+	}
 }
 
 // What nobody wrote is not zero.

@@ -16,6 +16,8 @@ type chooser interface {
 	place(x *exec, n int) int
 	// block chooses which of n blocks that wait for room starts.
 	block(n int) int
+	// late is whether a dependent launch that may start waits for the end of the launch ahead.
+	late(x *exec) bool
 	// fence is what t's fence.sc has to wait for; noTarget: nothing.
 	fence(x *exec, t *thread, a *actor) target
 	// passes is told that an open load, which waits for a write, has come to a fence.
@@ -156,6 +158,8 @@ func (r *randomly) place(_ *exec, n int) int {
 }
 
 func (r *randomly) block(n int) int { return r.rng.IntN(n) }
+
+func (r *randomly) late(*exec) bool { return r.rng.IntN(2) == 0 }
 
 func (r *randomly) passes(*pending)                                {}
 func (r *randomly) fence(*exec, *thread, *actor) target            { return noTarget }

@@ -114,6 +114,10 @@ func (s *systematically) place(_ *exec, n int) int {
 
 func (s *systematically) block(int) int { return 0 }
 
+// late is always so, as whoever is to see what the dependent does has it start. Those that would give up instead are not exhausted
+// in any case.
+func (s *systematically) late(x *exec) bool { return !x.p.GiveUp }
+
 func (s *systematically) fence(x *exec, t *thread, a *actor) target {
 	for i := range x.scs {
 		if f := &x.scs[i]; f.id != t.id && f.choice >= 0 && morallyStrong(&f.actor, a) && !t.clocks.has(f.id, f.n) {

@@ -160,7 +160,8 @@ type exec struct {
 	used      int
 	latest    *write
 	spinners  []int32
-	others    bool // the loop just looked at loads from elsewhere too
+	seen      []seen // of histories that end as another begins
+	others    bool   // the loop just looked at loads from elsewhere too
 	constant  []constantRead
 
 	picked []pick
@@ -296,7 +297,7 @@ func (x *exec) newLocation() *location {
 	}
 	l := x.allLocs[x.usedLocs]
 	x.usedLocs++
-	l.order, l.waiters, l.next = l.order[:0], l.waiters[:0], nil
+	l.order, l.waiters, l.seen, l.next = l.order[:0], l.waiters[:0], l.seen[:0], nil
 	return l
 }
 
@@ -323,6 +324,9 @@ func (x *exec) run() {
 		}
 		t := x.choose.thread(x)
 		if t == nil && x.p.GiveUp && x.hurry() {
+			continue
+		}
+		if t == nil && x.hasten() {
 			continue
 		}
 		if t == nil {

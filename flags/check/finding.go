@@ -37,10 +37,7 @@ func (x *exec) describe(e event, writes bool) *Access {
 	}
 	k := &x.p.Tasks[e.task]
 	n := int(e.id - x.c.clockID[e.task])
-	a.Device, a.Task = k.Device, k.Name
-	if a.Task == "" {
-		a.Task = k.Kernel.Sig.Name
-	}
+	a.Device, a.Task = k.Device, x.taskName(int(e.task))
 	split := func(n int, d [3]uint32) [3]uint32 {
 		return [3]uint32{uint32(n) % d[0], uint32(n) / d[0] % d[1], uint32(n) / d[0] / d[1]}
 	}
@@ -49,15 +46,32 @@ func (x *exec) describe(e event, writes bool) *Access {
 	return a
 }
 
+// taskName is what a launch is called in reports.
+func (x *exec) taskName(i int) string {
+	if k := &x.p.Tasks[i]; k.Name == "" {
+		return k.Kernel.Sig.Name
+	}
+	return x.p.Tasks[i].Name
+}
+
 func (x *exec) instruction(a *Access, in *ptx.Inst) {
 	a.File, a.Line, a.Text = in.File, in.Line, in.Text
 	a.Strong = in.Sem != ptx.Weak
 	if a.Strong {
 		a.Scope = scopeOf(in).String()
 	}
-	if x.p.Lines != nil {
-		if s, n, ok := x.p.Lines(a.File, in.Line); ok {
-			a.Source, a.SourceLine = s, n
+	x.sourced(a)
+}
+
+// sourced adds where a's line of PTX came from.
+func (x *exec) sourced(a *Access) {
+	if x.p.Lines == nil {
+		return
+	}
+	if s, n, ok := x.p.Lines(a.File, a.Line); ok {
+		a.Source, a.SourceLine = s, n
+		if x.p.Calls != nil {
+			a.Calls = x.p.Calls(a.File, a.Line)
 		}
 	}
 }
@@ -202,6 +216,7 @@ func (x *exec) fault(t *thread, err error) {
 	var p *ptx.Fault
 	if errors.As(err, &p) {
 		f.B = &Access{Task: x.p.Tasks[t.task].Name, Device: int(t.device), Block: p.Block, Thread: p.Thread, File: p.File, Line: p.Line, Text: p.Text}
+		x.sourced(f.B)
 		if p.Kind == ptx.Deadlock {
 			f.Kind, f.Message = Endless, fmt.Sprintf("a kernel that never ends: %d instructions with no access to shared or global memory among them", uint64(mostAlone))
 		}
@@ -223,21 +238,22 @@ func (x *exec) constantWritten(w event, r constantRead) {
 
 // stuck is the end of an execution in which nobody can go on.
 func (x *exec) stuck() {
+	if x.searching() {
+		x.prune() // the search waited for a write that does not come this way
+		return
+	}
 	f := Finding{Kind: Stuck, Message: "threads wait for what never comes"}
+	for i := range x.tasks {
+		if x.mayStartEarly(i) {
+			f.Message += fmt.Sprintf("; %s on device %d depends on the launch ahead, and may start as late as at that one's end", x.taskName(i), x.p.Tasks[i].Device)
+			f.Missing = "nothing that a launch waits for may be left to the launch that depends on it"
+			break
+		}
+	}
 	for _, i := range x.ready {
 		t := x.threads[i]
 		if t.state == ended {
 			continue
-		}
-		if t.state == waitsWrite || t.forced != nil {
-			x.prune() // the search waited for a write that does not come this way
-			return
-		}
-		for k := range t.pending {
-			if t.pending[k].want != noTarget {
-				x.prune()
-				return
-			}
 		}
 		a := x.describe(t.now(t.event.Inst), false)
 		if l := x.waitsAt(t.index); l != nil {

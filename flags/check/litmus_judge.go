@@ -8,22 +8,57 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/fenceline/fenceline/flags/check/axiom"
 	"github.com/fenceline/fenceline/flags/check/litmus"
 )
 
 // Verdict is what a search says about a litmus test. It is OK when the search agrees with the test.
 type Verdict struct {
-	Seen    []string // forbidden lines that some execution fulfilled, and always lines that some did not
-	Missing []string // allowed lines that none fulfilled: a reason to doubt only after a wide search
-	Race    string   // the disagreement about races, "" if there is none
-	Other   []string // findings that no litmus test expects: deadlock, fault
+	Seen      []string // forbidden lines that some execution fulfilled, and always lines that some did not
+	Missing   []string // allowed lines that none fulfilled: a reason to doubt only after a wide search
+	Race      string   // the disagreement about races, "" if there is none
+	Other     []string // findings that no litmus test expects: deadlock, fault
+	Permitted []Permitted
 }
+
+// Permitted is what became of a permitted line. A search that does not come to it says nothing against it; the axioms do.
+type Permitted struct {
+	Line string    `json:"line"`
+	By   Permitter `json:"by"`
+	Why  string    `json:"why,omitempty"` // nobody knows
+}
+
+// Permitter is what a permitted line was judged by.
+type Permitter string
+
+// Permitters.
+const (
+	BySearch Permitter = "seen"   // some execution fulfilled it
+	ByAxioms Permitter = "axioms" // none did, and the axioms allow it
+	Denied   Permitter = "denied" // the axioms forbid it: the test is wrong
+	Unjudged Permitter = "nobody" // none did, and the axioms cannot be asked
+)
 
 // OK says that nothing contradicts the test, and that all it allows was reached.
 func (v *Verdict) OK() bool { return v.Sound() && len(v.Missing) == 0 && v.Race == "" }
 
-// Sound says that nothing forbidden was seen.
-func (v *Verdict) Sound() bool { return len(v.Seen) == 0 && len(v.Other) == 0 }
+// Sound says that nothing forbidden was seen, and nothing is permitted that the axioms forbid.
+func (v *Verdict) Sound() bool {
+	return len(v.Seen) == 0 && len(v.Other) == 0 && v.permitted(Denied) == 0
+}
+
+// Unseen says that the model has outcomes which no execution of the search had.
+func (v *Verdict) Unseen() bool { return v.permitted(ByAxioms) > 0 }
+
+// permitted counts the permitted lines that were judged so.
+func (v *Verdict) permitted(by Permitter) (n int) {
+	for i := range v.Permitted {
+		if v.Permitted[i].By == by {
+			n++
+		}
+	}
+	return n
+}
 
 func (v *Verdict) String() string {
 	if v.OK() {
@@ -35,6 +70,11 @@ func (v *Verdict) String() string {
 	}
 	for _, s := range v.Missing {
 		parts = append(parts, "not reached "+s)
+	}
+	for _, p := range v.Permitted {
+		if p.By == Denied {
+			parts = append(parts, "the axioms forbid "+p.Line)
+		}
 	}
 	if v.Race != "" {
 		parts = append(parts, v.Race)
@@ -53,10 +93,44 @@ func (l *Litmus) Run(ctx context.Context, o Options) (Verdict, *Result, error) {
 	if err != nil {
 		return Verdict{}, nil, err
 	}
-	return l.Judge(r), r, nil
+	v := l.Judge(r)
+	l.ask(ctx, &v)
+	return v, r, nil
 }
 
-// Judge compares a result with what the test expects.
+// ask has the axioms judge the permitted lines that no execution fulfilled.
+func (l *Litmus) ask(ctx context.Context, v *Verdict) {
+	if v.permitted(Unjudged) == 0 {
+		return
+	}
+	a, err := axiom.AnalyzeContext(ctx, l.Test)
+	k := 0
+	for i := range l.Expect {
+		e := &l.Expect[i]
+		if e.Mode != litmus.Permitted {
+			continue
+		}
+		p := &v.Permitted[k]
+		k++
+		allowed := false
+		if a != nil { // with an error, some of the outcomes
+			for key := range a.Outcomes {
+				allowed = allowed || e.Holds(OutcomeValues(key))
+			}
+		}
+		switch {
+		case p.By != Unjudged:
+		case allowed:
+			p.By, p.Why = ByAxioms, ""
+		case err != nil:
+			p.Why = fmt.Sprintf("the axioms cannot be asked: %v", err)
+		default:
+			p.By, p.Why = Denied, ""
+		}
+	}
+}
+
+// Judge compares a result with what the test expects. Of permitted lines it knows only those that some execution fulfilled.
 func (l *Litmus) Judge(r *Result) Verdict {
 	v := l.judge(slices.Collect(maps.Keys(r.Outcomes)))
 	race := litmus.No
@@ -93,6 +167,10 @@ func (l *Litmus) judge(outcomes []string) (v Verdict) {
 		switch {
 		case e.Mode == litmus.Allowed && met == "":
 			v.Missing = append(v.Missing, line)
+		case e.Mode == litmus.Permitted && met == "":
+			v.Permitted = append(v.Permitted, Permitted{line, Unjudged, "no execution fulfilled it, and the axioms were not asked"})
+		case e.Mode == litmus.Permitted:
+			v.Permitted = append(v.Permitted, Permitted{line, BySearch, ""})
 		case (e.Mode == litmus.Forbidden || e.Mode == litmus.Always) && met != "":
 			v.Seen = append(v.Seen, fmt.Sprintf("%s by %q", line, met))
 		}

@@ -99,3 +99,30 @@ race: yes
 	require.Equal(t, "race: yes expected, mixed size found", v.Race)
 	require.Equal(t, litmus.Yes, l.Race)
 }
+
+// A permitted line that no execution fulfils is judged by the axioms: the model must allow it.
+func TestLitmusPermitted(t *testing.T) {
+	run := func(text string) Verdict {
+		tests, err := ParseLitmus("a.litmus", []byte(text))
+		require.NoError(t, err)
+		v, _, err := tests[0].Run(t.Context(), Options{Strategy: Exhaustive})
+		require.NoError(t, err)
+		return v
+	}
+	const lb = "test: LB\nwhy: an acquire that finishes late\nx = 0; y = 0\nd0.b0.t0 | d1.b0.t0\n" +
+		"ld.acquire.sys.u32 r0, [x] | ld.acquire.sys.u32 r1, [y]\nst.relaxed.sys.u32 [y], 1 | st.relaxed.sys.u32 [x], 1\n"
+	v := run(lb + "permitted: r0 = 0 & r1 = 1\npermitted: r0 = 1 & r1 = 1\n")
+	require.True(t, v.OK(), v.String())
+	require.Equal(t, []Permitted{{"`permitted: r0 = 0 & r1 = 1` (line 7)", BySearch, ""}, {"`permitted: r0 = 1 & r1 = 1` (line 8)", ByAxioms, ""}}, v.Permitted)
+
+	v = run(lb + "permitted: r0 = 2\npermitted: r0 = 1\n")
+	require.False(t, v.OK())
+	require.False(t, v.Sound())
+	require.Equal(t, "the axioms forbid `permitted: r0 = 2` (line 7)", v.String())
+
+	// Loops that do more than wait are beyond the axioms. Then nothing is claimed.
+	v = run("test: loop\nwhy: it counts\nx = 0\nd0.b0.t0\nL: add.u32 r0, r0, 1\nsetp.ne.u32 p0, r0, 3\n@p0 bra L\nst.u32 [x], r0\npermitted: r0 = 2\n")
+	require.True(t, v.OK())
+	require.Equal(t, Unjudged, v.Permitted[0].By)
+	require.Equal(t, "the axioms cannot be asked: loop: column 0 carries `r0` from one round of a loop into the next; the axioms are for loops that only wait", v.Permitted[0].Why)
+}

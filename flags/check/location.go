@@ -25,6 +25,9 @@ type reader struct {
 	choice int32 // where it was decided what it reads, -1 if nowhere
 }
 
+// seen is a write that a read observed, in a history that has ended.
+type seen struct{ write, read event }
+
 // location is memory that strong operations use, or any in a racy program: all values that it had and that somebody might
 // still read, in coherence order.
 type location struct {
@@ -32,6 +35,7 @@ type location struct {
 	size    int
 	order   []*write
 	waiters []int32   // threads that wait for another value
+	seen    []seen    // what was observed in histories that ended when this one began
 	next    *location // another in the same word
 }
 

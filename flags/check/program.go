@@ -28,10 +28,15 @@ type Program struct {
 	// Final judges the memory at the end, as the host sees it after waiting for every stream. nil: nothing to judge.
 	// What it returns becomes a finding.
 	Final func(*Memory) error
+	// Unasserted says why nothing is known of results, where Final compares none: then only races, deadlocks, faults and their
+	// like are found, and a search that finds nothing does not say that results are right. "": some are compared.
+	Unasserted string
 	// Stronger lists programs that differ in one strengthened instruction, to find out which makes a finding go away; nil: none.
 	Stronger func(*Finding) []Variant
 	// Lines is where a PTX line came from in its CUDA source; nil if not known.
 	Lines func(file string, line int) (source string, sourceLine int, ok bool)
+	// Calls are the calls through which a PTX line was inlined, the innermost first, as "fenceline.cuh:197"; nil if not known.
+	Calls func(file string, line int) []string
 }
 
 // Variant is a program with one instruction changed.
@@ -62,7 +67,7 @@ type Task struct {
 	Shared    int                                   // dynamic shared memory, bytes
 	Params    func(address func(int) uint64) []byte // the parameter buffer; address gives a buffer's, by index
 	Globals   []int                                 // buffers that stand for the module's variables, in their order
-	Dependent bool                                  // programmatic dependent launch: starts as soon as its predecessor in the stream lets it. That it starts later, as PTX allows, is not tried
+	Dependent bool                                  // programmatic dependent launch: starts when its predecessor in the stream lets it, or as late as at that one's end
 	Resident  int                                   // blocks of this launch that are on the device together at most, whatever else is there; 0: all
 
 	Do func(*Memory) // with Device Host

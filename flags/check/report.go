@@ -33,9 +33,10 @@ type Access struct {
 	Line       int    // of the PTX
 	Source     string // the CUDA source and its line, where known
 	SourceLine int
-	Buffer     string // what was accessed
-	Offset     int    // bytes in Buffer
-	Size       int    // bytes
+	Calls      []string // through which that line was inlined, the innermost first: "k.cu:76"
+	Buffer     string   // what was accessed
+	Offset     int      // bytes in Buffer
+	Size       int      // bytes
 	Value      uint64
 	Write      bool
 	Strong     bool
@@ -54,7 +55,11 @@ func (a *Access) String() string {
 		fmt.Fprintf(&b, " %s:%d `%s`", a.File, a.Line, a.Text)
 	}
 	if a.SourceLine > 0 {
-		fmt.Fprintf(&b, " (%s:%d)", a.Source, a.SourceLine)
+		fmt.Fprintf(&b, " (%s:%d", a.Source, a.SourceLine)
+		for _, c := range a.Calls {
+			fmt.Fprintf(&b, ", inlined at %s", c)
+		}
+		b.WriteString(")")
 	}
 	if a.Buffer != "" {
 		fmt.Fprintf(&b, " %s+%d", a.Buffer, a.Offset)

@@ -19,13 +19,13 @@ type mark struct {
 
 var unwritten = event{id: -1}
 
-// collide finds an access of m that conflicts with one of a thread with these clocks.
-func (m *mark) collide(c clocks, writes bool) *event {
-	if !c.has(m.writer.id, m.writer.n) {
+// collide finds an access of m that conflicts with one of a thread with these clocks, or with what it has seen.
+func (m *mark) collide(c clocks, writes bool, observed ...seen) *event {
+	if !c.has(m.writer.id, m.writer.n) && !wasSeen(observed, m.writer, c) {
 		return &m.writer
 	}
 	for i := range m.also {
-		if w := &m.also[i]; !c.has(w.id, w.n) {
+		if w := &m.also[i]; !c.has(w.id, w.n) && !wasSeen(observed, *w, c) {
 			return w
 		}
 	}

@@ -21,6 +21,7 @@ import (
 //	launch ENTRY [grid G] [block B] [shared EXPR] [RANKS] [stream EXPR] [times EXPR] [resident EXPR] [dependent | ordinary]
 //	                                 resident: so many blocks of this launch are there at once, whatever others are; the rest
 //	                                 wait, and start in any order
+//	                                 dependent: it may start when the launch ahead lets it, or as late as at that one's end
 //	arg …                            after a launch: of that launch
 //	write NAME FILL [RANKS]      a copy in the rank's stream fills a buffer anew; payloads differ each time
 //	sync                             all streams wait for all
@@ -34,7 +35,8 @@ import (
 // A buffer exists once for each rank (with on: for that rank alone), and with "each call" once for each launch, so that
 // calls have inputs and outputs of their own. Kernels that leave it are a fault; guard adds bytes behind it that
 // kernels may reach and must not change. An expect behind the last step judges what is left; one before another step
-// what is there when the stream comes to it. sum adds the other buffer's contents, as the host wrote them, in the order
+// what is there when the stream comes to it. Without an expect only races, deadlocks, faults and their like are found, which
+// reports then say. sum adds the other buffer's contents, as the host wrote them, in the order
 // of the ranks, in fp32, and rounds once, as the library does.
 //
 //	RANKS  on EXPR,… for these ranks; where EXPR for those for which it is not 0

@@ -37,6 +37,8 @@ type specBuild struct {
 	memory  int // bytes so far
 	worked  int // names and numbers
 	threads int // of all launches
+
+	compared int // elements that an expect compares
 }
 
 type specPlace struct {
@@ -78,10 +80,22 @@ func (s *Spec) Program(m *ptx.Module, set map[string]string) (p *Program, err er
 	}
 	b.p.Key = s.key(m, body)
 	checks := b.checks
+	if b.compared == 0 {
+		b.p.Unasserted = b.unasserted(flat)
+	}
 	if len(checks) > 0 {
 		b.p.Final = func(m *Memory) error { return judge(checks, m) }
 	}
 	return b.p, nil
+}
+
+// unasserted says of a spec that compares no result where it should, and how.
+func (b *specBuild) unasserted(flat []*specStep) string {
+	at, why := firstLaunch(b.steps).at, "nothing is expected of what is launched"
+	if i := slices.IndexFunc(flat, func(s *specStep) bool { return s.kind == stepExpect }); i >= 0 {
+		at, why = flat[i].at, "no expect compares any element"
+	}
+	return (&SpecError{File: b.file, Line: at.line, Col: at.col, Msg: why + ", so wrong results are not found: add a line such as `expect out u32 sum in`"}).Error()
 }
 
 // key is of all that the program is made of.

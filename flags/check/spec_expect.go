@@ -35,6 +35,7 @@ func (b *specBuild) expect(s *specStep, final bool) {
 				c.buffer = b.snapshot(index, rank, s)
 			}
 			b.checks = append(b.checks, c)
+			b.compared += len(c.want) / c.typ.size
 		}
 	}
 	if !found {

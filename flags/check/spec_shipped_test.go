@@ -44,6 +44,7 @@ func TestShippedCases(t *testing.T) {
 		seen[c.Name()] = true
 		p := shippedCase(t, &c)
 		require.NotNil(t, p.Final, c.Name())
+		require.Empty(t, p.Unasserted, c.Name())
 		require.NotEmpty(t, p.Tasks)
 	}
 }

@@ -347,6 +347,28 @@ func TestSpecSet(t *testing.T) {
 	}
 }
 
+// A spec that compares no result says so, and where.
+func TestSpecUnasserted(t *testing.T) {
+	m := specModule(t)
+	for text, want := range map[string]string{
+		"buffer b size 8 guard 4\nlaunch other\narg 0 ptr b":                         "test.spec:2:8: nothing is expected of what is launched, so wrong results are not found: add a line such as `expect out u32 sum in`",
+		"buffer b size 8\nlaunch other\narg 0 ptr b\nexpect b count 0 u32 = 1":       "test.spec:4:8: no expect compares any element, so",
+		"buffer b size 8\nlaunch other\narg 0 ptr b\nrepeat 0\nexpect b u8 = 1\nend": "test.spec:2:8: nothing is expected",
+		"buffer b size 8\nlaunch other\narg 0 ptr b\nexpect b at 4 u32 = 1":          "",
+		"buffer b size 8\nlaunch other\narg 0 ptr b\nexpect b unchanged":             "",
+	} {
+		s, err := ParseSpec("test.spec", text)
+		require.NoError(t, err)
+		p, err := s.Program(m, nil)
+		require.NoError(t, err)
+		if want == "" {
+			require.Empty(t, p.Unasserted, text)
+		} else {
+			require.Contains(t, p.Unasserted, want, text)
+		}
+	}
+}
+
 func FuzzParseSpec(f *testing.F) {
 	f.Add("world 2\nparam d = f32 | f16\nbuffer b size 8*bytes({d}) fill payload {d}\nlaunch other times 2\narg 0 ptr b + 4\nexpect b unchanged\n")
 	f.Add("repeat 2\nwrite b u32 = i\nend\nword b at 4*i = 1 for i < 3\nexpect b at 1 count 2 u8 sum b at 3 on 0,1")

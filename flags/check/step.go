@@ -287,6 +287,9 @@ func (x *exec) conflicts(t *thread, l *location, a *actor, writes bool) bool {
 
 // observed is whether a read that comes before saw w, itself or through atomics that passed it on.
 func (l *location) observed(w *write, c clocks) bool {
+	if wasSeen(l.seen, w.event, c) {
+		return true
+	}
 	for i := range w.readers {
 		r := &w.readers[i]
 		if !morallyStrong(&w.actor, &r.actor) {
@@ -300,6 +303,11 @@ func (l *location) observed(w *write, c clocks) bool {
 		}
 	}
 	return false
+}
+
+// wasSeen is whether a read that comes before observed w.
+func wasSeen(list []seen, w event, c clocks) bool {
+	return slices.ContainsFunc(list, func(s seen) bool { return sameEvent(s.write, w) && c.has(s.read.id, s.read.n) })
 }
 
 // half is whether r is the read of an atomic whose write was observed.
@@ -322,6 +330,7 @@ func (l *location) writeOf(r *reader) *write {
 func (x *exec) location(t *thread, b *buffer, off, size int, a *actor, writes bool) *location {
 	first, last := off/4, (off+size-1)/4
 	address := b.base + uint64(off)
+	x.seen = x.seen[:0]
 	for i := first; i <= last; i++ {
 		var next *location
 		for l := b.cells[i].loc; l != nil; l = next {
@@ -336,6 +345,7 @@ func (x *exec) location(t *thread, b *buffer, off, size int, a *actor, writes bo
 	}
 	l := x.newLocation()
 	l.address, l.size = address, size
+	l.seen = append(l.seen, x.seen...)
 	w := x.newWrite()
 	w.actor = actor{event: unwritten}
 	var writers []event
@@ -351,7 +361,7 @@ func (x *exec) location(t *thread, b *buffer, off, size int, a *actor, writes bo
 		}
 		for k := range marks {
 			m := &marks[k]
-			if r := m.collide(t.clocks, writes); r != nil {
+			if r := m.collide(t.clocks, writes, l.seen...); r != nil {
 				x.raceAt(*r, a.event, l, !m.wrote(*r), writes, false)
 				if x.over {
 					return nil
@@ -403,6 +413,14 @@ func (x *exec) settle(t *thread, l *location, b *buffer, a *actor, writes bool) 
 		}
 	}
 	w := l.last()
+	x.seen = append(x.seen, l.seen...)
+	for _, v := range l.order {
+		for i := range v.readers {
+			if r := &v.readers[i]; morallyStrong(&v.actor, &r.actor) {
+				x.seen = append(x.seen, seen{v.event, r.event})
+			}
+		}
+	}
 	off := int(l.address - b.base)
 	for i := off / 4; i <= (off+l.size-1)/4; i++ {
 		c := &b.cells[i]

@@ -101,6 +101,14 @@ func (x *exec) count(t *thread) {
 		x.report(t, Finding{Kind: Uneven, Message: fmt.Sprintf("barrier %d: one thread counts %d threads, another %d", ev.Barrier, ev.Threads, b.want)})
 		return
 	}
+	if one, other := b.first.inst.Barrier, ev.Inst.Barrier; one != other && (one.Reduces() || other.Reduces()) {
+		why := "one thread reduces, and another does not: what comes of it is unpredictable"
+		if one.Reduces() && other.Reduces() {
+			why = "threads reduce in different ways"
+		}
+		x.report(t, Finding{Kind: Uneven, A: x.describe(b.first, false), Message: fmt.Sprintf("barrier %d: %s", ev.Barrier, why)})
+		return
+	}
 	if b.want != 0 && !t.clocks.after(b.before) {
 		x.cut(fmt.Sprintf("which threads meet at barrier %d depends on who comes first", ev.Barrier))
 	}

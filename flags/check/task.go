@@ -6,6 +6,8 @@ import "slices"
 type taskState struct {
 	started   bool
 	ended     bool
+	chosen    bool    // whether it starts late
+	late      bool    // a dependent that starts no earlier than it must, although it may
 	unstarted int     // blocks
 	queue     []int32 // of those, where a limit makes them wait
 	resident  int     // blocks
@@ -66,11 +68,62 @@ func (x *exec) mayStart(i int) bool {
 			return false
 		}
 	}
-	if e := x.c.early[i]; e >= 0 {
-		s := &x.tasks[e]
-		return s.ended || s.started && s.unstarted == 0 && s.live > 0 && s.launched >= x.c.blocks(e)
+	e := x.c.early[i]
+	if e < 0 || x.tasks[e].ended {
+		return true
 	}
-	return true
+	if !x.mayStartEarly(i) {
+		return false
+	}
+	s := &x.tasks[i]
+	if !s.chosen {
+		s.chosen, s.late = true, x.choose.late(x)
+	}
+	return !s.late
+}
+
+// mayStartEarly is whether dependent i, whose launch ahead has not ended, was let start by it.
+func (x *exec) mayStartEarly(i int) bool {
+	e := x.c.early[i]
+	if e < 0 || x.tasks[i].started || slices.ContainsFunc(x.c.befores[i], func(j int) bool { return !x.tasks[j].ended }) {
+		return false
+	}
+	s := &x.tasks[e]
+	return s.started && s.unstarted == 0 && s.live > 0 && s.launched >= x.c.blocks(e)
+}
+
+// hasten starts the dependents that could have started earlier, when the search has somebody wait for what others do. False: it has
+// not, or there are none.
+//
+// When a dependent starts decides nothing but who waits in vain: its operations can come after those of the launch ahead however
+// early it starts, and whoever is to see one of them waits for it. So a start as late as can be shows whether anybody needs an
+// earlier one, which nothing promises.
+func (x *exec) hasten() bool {
+	if !x.searching() {
+		return false
+	}
+	any := false
+	for i := range x.tasks {
+		if x.mayStartEarly(i) {
+			x.tasks[i].late, any = false, true
+		}
+	}
+	x.started = x.started && !any
+	return any
+}
+
+// searching is whether somebody waits because the search wants it to, and not because it has to.
+func (x *exec) searching() bool {
+	for _, i := range x.ready {
+		t := x.threads[i]
+		if t.state == ended {
+			continue
+		}
+		if t.state == waitsWrite || t.forced != nil || slices.ContainsFunc(t.pending, func(p pending) bool { return p.want != noTarget }) {
+			return true
+		}
+	}
+	return false
 }
 
 func (x *exec) startTask(i int) {
@@ -236,6 +289,7 @@ func (x *exec) hostWord(h *thread, b *buffer, word int, writes bool, v, mask uin
 	c := &b.cells[word]
 	x.mem.touch(c)
 	a := actor{event: h.now(nil), device: Host, cta: -1}
+	x.seen = x.seen[:0]
 	for c.loc != nil {
 		if x.over || !x.settle(h, c.loc, b, &a, writes) {
 			return 0
@@ -247,7 +301,7 @@ func (x *exec) hostWord(h *thread, b *buffer, word int, writes bool, v, mask uin
 		marks = c.parts[:]
 	}
 	for i := range marks {
-		if r := marks[i].collide(h.clocks, writes); r != nil && !x.over {
+		if r := marks[i].collide(h.clocks, writes, x.seen...); r != nil && !x.over {
 			x.race(*r, e, b, 4*word, 4, !sameEvent(*r, marks[i].writer), writes)
 		}
 	}

@@ -16,6 +16,7 @@
 package axiom
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -41,8 +42,11 @@ func Outcomes(t *litmus.Test) (outcomes map[string]bool, racy bool, err error) {
 }
 
 // Analyze lists all executions of a test whose loops only wait.
-func Analyze(t *litmus.Test) (*Answer, error) {
-	s := &search{t: t, c: newCells(t), a: &Answer{Outcomes: map[string]bool{}, Race: litmus.No}}
+func Analyze(t *litmus.Test) (*Answer, error) { return AnalyzeContext(context.Background(), t) }
+
+// AnalyzeContext is Analyze until ctx ends, which is an error then.
+func AnalyzeContext(ctx context.Context, t *litmus.Test) (*Answer, error) {
+	s := &search{ctx: ctx, t: t, c: newCells(t), a: &Answer{Outcomes: map[string]bool{}, Race: litmus.No}}
 	if err := s.traces(); err != nil {
 		return nil, err
 	}
@@ -52,12 +56,14 @@ func Analyze(t *litmus.Test) (*Answer, error) {
 }
 
 type search struct {
+	ctx     context.Context
 	t       *litmus.Test
 	c       *cells
 	a       *Answer
 	lists   [][]trace // by thread
 	chosen  []*trace
 	budget  int
+	work    int // since ctx was looked at
 	err     error
 	written [][]map[uint64]bool // values that thread and later ones can write, by thread and cell
 }
@@ -143,6 +149,9 @@ func (s *search) combine(i int) {
 		return
 	}
 	for k := range s.lists[i] {
+		if s.interrupted(1) {
+			return
+		}
 		s.chosen[i] = &s.lists[i][k]
 		if s.possible(i) {
 			s.combine(i + 1)
@@ -151,6 +160,17 @@ func (s *search) combine(i int) {
 			return
 		}
 	}
+}
+
+// interrupted counts work, and looks from time to time whether ctx has ended.
+func (s *search) interrupted(work int) bool {
+	if s.work += work; s.work >= 1<<10 {
+		s.work = 0
+		if err := s.ctx.Err(); err != nil {
+			s.err = err
+		}
+	}
+	return s.err != nil
 }
 
 // possible says whether each value read by threads up to i is written by one of them, or can be by a later one.

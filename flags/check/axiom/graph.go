@@ -171,7 +171,7 @@ func (g *graph) barriers() error {
 
 // take chooses writes for the reads from i on.
 func (g *graph) take(i int) {
-	if g.s.err != nil {
+	if g.s.interrupted(1) {
 		return
 	}
 	if i == len(g.reads) {

@@ -95,7 +95,7 @@ func (g *graph) same(a, b int) bool {
 
 // coherence orders the open pairs each way, and applies the axioms about coherence order.
 func (g *graph) coherence(co relation, open [][2]int, cause relation) {
-	if co.reflexive(everything) {
+	if co.reflexive(everything) || g.s.interrupted(1) {
 		return
 	}
 	for i, p := range open {

@@ -191,7 +191,23 @@ func (r *runner) one() (trace, error) {
 // awaits says whether the loop from one instruction to another only waits. Then it is enough to look at executions in
 // which its first round is the last: a failed round reads, and so can only take away from what the others allow.
 func (r *runner) awaits(from, to int) error {
-	for _, in := range r.t.Threads[r.th].Code[from:to] {
+	code := r.t.Threads[r.th].Code
+	written := map[string]int{} // registers, and where the loop writes them first
+	for i := from; i <= to; i++ {
+		for _, d := range code[i].Dst {
+			if _, ok := written[d]; !ok {
+				written[d] = i
+			}
+		}
+	}
+	for i := from; i <= to; i++ {
+		for _, reg := range code[i].Reads() {
+			if at, ok := written[reg]; ok && at >= i {
+				return fmt.Errorf("%s: column %d carries `%s` from one round of a loop into the next; the axioms are for loops that only wait", r.t.Name, r.th, reg)
+			}
+		}
+	}
+	for _, in := range code[from:to] {
 		switch {
 		case in.Op == litmus.Store, in.Op == litmus.Red, in.Op == litmus.Atom && in.Fn != "cas", in.Op == litmus.Barrier, in.Op == litmus.Branch:
 			return fmt.Errorf("%s: column %d loops around `%s`; the axioms are for loops that only wait", r.t.Name, r.th, in.Mnemonic)

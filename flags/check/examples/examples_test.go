@@ -26,7 +26,7 @@ func program(t *testing.T, e *Example, set map[string]string) *check.Program {
 	require.NoError(t, err)
 	p, err := s.Program(m, set)
 	require.NoError(t, err)
-	p.Lines = check.LinesOf(name, text)
+	p.Lines, p.Calls = check.LinesOf(name, text)
 	p.Stronger = s.Fixer(name, text, set)
 	return p
 }

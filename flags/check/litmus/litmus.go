@@ -36,13 +36,16 @@
 //	bra label, exit; @p0 and @!p0 before any instruction
 //
 // Expectations: `forbidden:` no execution ends so; `allowed:` some execution does; `always:` every execution does;
-// `permitted:` the model allows it, and no machine need ever do it. Each may come several times. A condition joins parts
-// by &: `r0 = 1`, `1:r0 = 1` where two columns (counted from 0) use r0, and `[x] = 2` for memory at the end. `race:` is
-// yes when some execution has a race, no when none has, and `mixed size` when there is one between accesses that overlap
-// in part, of which the model says nothing more.
+// `permitted:` the model allows it, and no machine need ever do it; where the checker does not, the axioms judge it. Each
+// may come several times. A condition joins parts by &: `r0 = 1`, `1:r0 = 1` where two columns (counted from 0) use r0, and
+// `[x] = 2` for memory at the end. `race:` is yes when some execution has a race, no when none has, and `mixed size` when
+// there is one between accesses that overlap in part, of which the model says nothing more.
 package litmus
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Host is the device number of the host's memory.
 const Host = -1
@@ -164,6 +167,15 @@ type Instr struct {
 
 // HasAddress says whether Loc, Off and OffReg mean something.
 func (i *Instr) HasAddress() bool { return i.Op <= Red }
+
+// Reads are the registers that the instruction reads: its operands, its address, its guard.
+func (i *Instr) Reads() []string {
+	list := []string{i.Guard, i.OffReg}
+	for _, a := range i.Src {
+		list = append(list, a.Reg)
+	}
+	return slices.DeleteFunc(list, func(r string) bool { return r == "" })
+}
 
 // Mode is what an expectation says.
 type Mode int
