@@ -22,6 +22,7 @@ type benchOptions struct {
 	ranks, algos, dtypes  []string
 	minBytes, maxBytes    string
 	direct                string
+	around                bool
 	stepFactor, stepBytes string
 	iters, warmup         int
 	rounds, replays       int
@@ -73,6 +74,7 @@ func (o *benchOptions) measured(a *app, c *cobra.Command, replays int) {
 	f.StringVarP(&o.maxBytes, "maxbytes", "e", "", "largest message in bytes (default "+benchMax+", emulated 64K; --minbytes where that is larger)")
 	f.StringVarP(&o.stepFactor, "stepfactor", "f", "2", "each size is this many times the one before")
 	f.StringVarP(&o.stepBytes, "stepbytes", "i", "", "instead of -f, each size is this many bytes more than the one before")
+	f.BoolVar(&o.around, "around", false, "each size also with one element less and one more")
 	f.StringVar(&o.direct, "direct", "", "register the inputs: peers read them where they are, with oneshot-pull from this size on; 1: always (default: not registered)")
 	f.IntVarP(&o.iters, "iters", "n", 0, fmt.Sprintf("calls in a captured graph (default %d, fewer where they take long)", benchIters))
 	f.IntVarP(&o.warmup, "warmup", "w", 1, "replays of the graph ahead of those that are timed")
@@ -239,14 +241,21 @@ func (o *benchOptions) checkSizes(s *benchSettings, given func(string) bool) err
 		}
 		list := 0
 		for n := from; n <= to; n = next(n) { // neither factor nor step can wrap: both are below 2^31
-			w := row{dt, n / dt.Size()}
-			if k := len(s.rows); k > 0 && s.rows[k-1] == w { // as nccl-tests does, sizes are cut to whole elements
-				continue
+			whole := n / dt.Size() // as nccl-tests does, sizes are cut to whole elements
+			counts := []uint64{whole}
+			if o.around {
+				counts = []uint64{max(whole, 2) - 1, whole, whole + 1}
 			}
-			if list++; list > maxSizes {
-				return usagef("--stepbytes", o.stepBytes, "more than %d sizes: use larger steps", maxSizes)
+			for _, count := range counts {
+				w := row{dt, count}
+				if k := len(s.rows); k > 0 && s.rows[k-1].dtype == dt && s.rows[k-1].count >= count {
+					continue
+				}
+				if list++; list > maxSizes {
+					return usagef("--stepbytes", o.stepBytes, "more than %d sizes: use larger steps", maxSizes)
+				}
+				s.rows = append(s.rows, w)
 			}
-			s.rows = append(s.rows, w)
 		}
 	}
 	return nil

@@ -27,8 +27,9 @@ type benchReport struct {
 	Floors      []floorReport     `json:"floors,omitempty"` // as worlds
 	Results     []benchResult     `json:"results"`
 	Beside      *besideReport     `json:"beside,omitempty"`
-	NCCL        int               `json:"nccl,omitempty"` // the version compared with, 22803 for 2.28.3
-	Plot        string            `json:"plot,omitempty"` // the file that was drawn
+	Cliffs      []cliff           `json:"cliffs,omitempty"` // where auto's time does not grow as it should; none emulated
+	NCCL        int               `json:"nccl,omitempty"`   // the version compared with, 22803 for 2.28.3
+	Plot        string            `json:"plot,omitempty"`   // the file that was drawn
 	Error       string            `json:"error,omitempty"`
 	OK          bool              `json:"ok"`
 }
@@ -93,6 +94,9 @@ func (r *benchReport) note(format string, args ...any) {
 func (r *benchReport) finish(err error) {
 	if err != nil {
 		r.Error = strings.TrimSpace(err.Error())
+	}
+	if !r.Backend.Emulated {
+		r.Cliffs = findCliffs(r.Results)
 	}
 	r.OK = err == nil && len(r.Results) > 0
 	for i := range r.Results {
@@ -194,6 +198,9 @@ func (t *benchTable) verdict(r *benchReport) {
 	}
 	if starred {
 		fmt.Fprintln(t.w, "*: what auto took.")
+		if !r.Backend.Emulated {
+			printCliffs(t.w, r.Cliffs)
+		}
 	}
 	if whole {
 		fmt.Fprintln(t.w, wholeHelp)

@@ -66,7 +66,7 @@ failed run leaves the file as it was. On emulated devices it runs too; the times
 	f.StringVar(&o.out, "out", "", "the file of the table (required)")
 	o.measured(a, c, tuneReplays)
 	f.StringSliceVar(&o.algos, "algo", nil, "some of "+strings.Join(directNames(), ", ")+" (default: all that the machine can take)")
-	f.StringSliceVar(&o.blocks, "blocks", nil, fmt.Sprintf("blocks of a rank, 1 to %d (default 1, 2, 4, 8, 16, 32; emulated 1, 4)", flags.MaxBlocks))
+	f.StringSliceVar(&o.blocks, "blocks", nil, fmt.Sprintf("blocks of a rank, 1 to %d (default 1, 2, 4, 8, 16, 32, 64; emulated 1, 4)", flags.MaxBlocks))
 	f.StringSliceVar(&o.threads, "threads", nil, fmt.Sprintf("threads of a block, multiples of 32 up to %d (default 64, 128, 256, 512; emulated 64, 256)", mostThreads))
 	f.IntVar(&o.rounds, "rounds", 0, fmt.Sprintf("rounds over the best (default %d, emulated 1)", tuneRounds))
 	f.SortFlags = false
@@ -191,7 +191,7 @@ func numbers(flag string, texts []string, unit, most int) ([]int, error) {
 func (t *tuner) defaults() {
 	emulated := t.rep.Backend.Emulated
 	if len(t.blocks) == 0 {
-		t.blocks = choice(emulated, []int{1, 4}, []int{1, 2, 4, 8, 16, 32})
+		t.blocks = choice(emulated, []int{1, 4}, []int{1, 2, 4, 8, 16, 32, 64})
 	}
 	if len(t.threads) == 0 {
 		t.threads = choice(emulated, []int{64, 256}, []int{64, 128, 256, 512})

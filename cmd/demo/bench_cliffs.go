@@ -1,0 +1,72 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/fenceline/fenceline/allreduce"
+)
+
+// cliffSlack is what counts as none: times of one size vary by some percent.
+const cliffSlack = 0.10
+
+// cliff is two neighbouring sizes between which the time of auto, out of place, does not grow as it should: the larger one is
+// faster, or one element more costs much more.
+type cliff struct {
+	Ranks int             `json:"ranks"`
+	DType allreduce.DType `json:"dtype"`
+	Small cliffEdge       `json:"small"`
+	Large cliffEdge       `json:"large"`
+}
+
+type cliffEdge struct {
+	Bytes  uint64          `json:"bytes"`
+	TimeUS float64         `json:"time_us"`
+	Plan   *allreduce.Plan `json:"plan,omitempty"`
+}
+
+func (c *cliff) String() string {
+	edge := func(e cliffEdge) string {
+		return fmt.Sprintf("%d bytes %.2f us (%v)", e.Bytes, e.TimeUS, e.Plan.Algorithm)
+	}
+	return fmt.Sprintf("%d ranks, %v: %s, %s", c.Ranks, c.DType, edge(c.Small), edge(c.Large))
+}
+
+// findCliffs looks at what auto took.
+func findCliffs(results []benchResult) (found []cliff) {
+	var rows []benchResult
+	for _, r := range results {
+		if r.Name == allreduce.Auto.String() && r.Out.Samples > 0 && r.Plan != nil {
+			rows = append(rows, r)
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b benchResult) int {
+		return cmp.Or(cmp.Compare(a.Ranks, b.Ranks), cmp.Compare(a.DType, b.DType), cmp.Compare(a.Count, b.Count))
+	})
+	for i := 1; i < len(rows); i++ {
+		a, b := &rows[i-1], &rows[i]
+		if a.Ranks != b.Ranks || a.DType != b.DType {
+			continue
+		}
+		faster := a.Out.TimeUS > (1+cliffSlack)*b.Out.TimeUS
+		dearer := b.Count == a.Count+1 && b.Out.TimeUS > (1+cliffSlack)*a.Out.TimeUS
+		if faster || dearer {
+			found = append(found, cliff{a.Ranks, a.DType, cliffEdge{a.Bytes, a.Out.TimeUS, a.Plan}, cliffEdge{b.Bytes, b.Out.TimeUS, b.Plan}})
+		}
+	}
+	return found
+}
+
+// printCliffs says what findCliffs found.
+func printCliffs(w io.Writer, found []cliff) {
+	if len(found) == 0 {
+		fmt.Fprintf(w, "No cliff: with auto no larger size is faster, and no single element more slower, by over %.0f %%.\n", 100*cliffSlack)
+		return
+	}
+	fmt.Fprintf(w, "Cliffs of auto (a larger size is faster, or one element more slower, by over %.0f %%):\n", 100*cliffSlack)
+	for i := range found {
+		fmt.Fprintf(w, "  %v\n", &found[i])
+	}
+}
