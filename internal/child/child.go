@@ -33,8 +33,8 @@ type Process[T any] struct {
 }
 
 // Start starts a command that exec.CommandContext made. parse says what a line of its stdout means, and false for one that
-// is not the child's own, such as a library's chatter. linger is how long somebody else may hold the output of a child that
-// has ended.
+// is not the child's own, such as a library's chatter. linger is how long somebody else may hold the stderr of a child that
+// has ended; the child counts as there while its stdout is held.
 func Start[T any](cmd *exec.Cmd, linger time.Duration, parse func(line []byte) (T, bool)) (*Process[T], error) {
 	p := &Process[T]{cmd: cmd, lines: make(chan T, 1), ended: make(chan struct{})}
 	cmd.WaitDelay = linger
