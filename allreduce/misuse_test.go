@@ -475,8 +475,7 @@ func TestCloseReportsFailure(t *testing.T) {
 func TestCloseAgainAfterBusy(t *testing.T) {
 	rt := openAny(t)
 	g := newGroup(t, rt, Config{Ranks: 1})
-	busy := newGate(t, rt, 500*time.Millisecond)
-	require.NoError(t, busy.kernel.Launch(g.Rank(0).Stream(), launcher.Linear(1, 1), busy.args))
+	pause(t, rt, g.Rank(0).Stream(), 500*time.Millisecond)
 	timeout := g.cfg.Timeout
 	g.cfg.Timeout = 50*time.Millisecond - 5*time.Second
 	require.ErrorIs(t, g.Close(), ErrBusy)

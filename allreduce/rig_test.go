@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fenceline/fenceline/flags/stress"
 	"github.com/fenceline/fenceline/launcher"
 )
 
@@ -66,6 +67,19 @@ func newGroup(t testing.TB, rt *launcher.Runtime, cfg Config) *Group {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, g.Close()) })
 	return g
+}
+
+// pause keeps a stream of device 0 busy for a time.
+func pause(t testing.TB, rt *launcher.Runtime, s *launcher.Stream, d time.Duration) {
+	t.Helper()
+	m, err := rt.Load(0, "stress.ptx", stress.Kernels(rt.Devices()[0].SM()))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, m.Close()) })
+	k, err := m.Kernel(stress.PauseKernel)
+	require.NoError(t, err)
+	args, err := k.Pack(uint64(d.Nanoseconds()))
+	require.NoError(t, err)
+	require.NoError(t, k.Launch(s, launcher.Linear(1, 1), args))
 }
 
 const (

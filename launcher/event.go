@@ -49,7 +49,7 @@ func (e *Event) poll(op string, limit time.Duration) (bool, error) {
 	if err := e.use(op); err != nil {
 		return false, err
 	}
-	defer e.life.leave()
+	defer e.life.Leave()
 	return e.rt.d.EventWait(e.dev, e.h, limit)
 }
 
@@ -70,13 +70,13 @@ func (e *Event) Elapsed(from *Event) (time.Duration, error) {
 	if err := e.use(op); err != nil {
 		return 0, err
 	}
-	defer e.life.leave()
+	defer e.life.Leave()
 	// Measuring an event against itself is odd but legal, and it is entered already.
 	if from != e {
 		if err := from.use(op); err != nil {
 			return 0, err
 		}
-		defer from.life.leave()
+		defer from.life.Leave()
 	}
 	return e.rt.d.EventElapsed(e.dev, from.h, e.h)
 }
@@ -95,7 +95,7 @@ func (e *Event) use(op string) error {
 	if err := e.rt.alive(op); err != nil {
 		return err
 	}
-	if !e.life.enter() {
+	if !e.life.Enter() {
 		return &ClosedError{op, e.String()}
 	}
 	return nil

@@ -22,10 +22,10 @@ func (g *Graph) Instantiate() (*Exec, error) {
 	if err := g.rt.alive(op); err != nil {
 		return nil, err
 	}
-	if !g.life.enter() {
+	if !g.life.Enter() {
 		return nil, &ClosedError{op, g.String()}
 	}
-	defer g.life.leave()
+	defer g.life.Leave()
 	h, err := g.rt.d.GraphInstantiate(g.dev, g.h)
 	if err != nil {
 		return nil, fmt.Errorf("instantiate %s: %w", g, err)
@@ -70,11 +70,11 @@ func (x *Exec) Launch(s *Stream) error {
 	if err := s.use(op); err != nil {
 		return err
 	}
-	defer s.life.leave()
-	if !x.life.enter() {
+	defer s.life.Leave()
+	if !x.life.Enter() {
 		return &ClosedError{op, x.String()}
 	}
-	defer x.life.leave()
+	defer x.life.Leave()
 	s.queue.Lock()
 	defer s.queue.Unlock()
 	if err := x.rt.d.GraphLaunch(x.dev, x.h, s.h); err != nil {

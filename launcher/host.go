@@ -55,7 +55,7 @@ func (h *HostBuffer) Bytes() []byte {
 	if h.use("Bytes") != nil {
 		return nil
 	}
-	defer h.life.leave()
+	defer h.life.Leave()
 	return h.mem.Bytes[:h.a.size:h.a.size]
 }
 
@@ -65,7 +65,7 @@ func (h *HostBuffer) Load32(off uint64) (uint32, error) {
 	if err := h.word("Load32", off); err != nil {
 		return 0, err
 	}
-	defer h.life.leave()
+	defer h.life.Leave()
 	return h.a.rt.d.HostLoad32(h.mem, off)
 }
 
@@ -75,7 +75,7 @@ func (h *HostBuffer) Store32(off uint64, v uint32) error {
 	if err := h.word("Store32", off); err != nil {
 		return err
 	}
-	defer h.life.leave()
+	defer h.life.Leave()
 	return h.a.rt.d.HostStore32(h.mem, off, v)
 }
 
@@ -101,7 +101,7 @@ func (h *HostBuffer) use(op string) error {
 	if err := h.a.rt.alive(op); err != nil {
 		return err
 	}
-	if !h.life.enter() {
+	if !h.life.Enter() {
 		return &ClosedError{op, h.a.String()}
 	}
 	return nil

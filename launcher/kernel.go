@@ -92,7 +92,7 @@ func (k *Kernel) MaxActiveBlocks(threads int, shared uint32) (int, error) {
 	if err := k.m.use(op); err != nil {
 		return 0, err
 	}
-	defer k.m.life.leave()
+	defer k.m.life.Leave()
 	if threads < 1 || uint64(threads) > k.maxThreads {
 		return 0, invalid(op, k.m.dev, "kernel %s: %d threads a block; want 1 to %d", k.name, threads, k.maxThreads)
 	}
@@ -119,11 +119,11 @@ func (k *Kernel) Launch(s *Stream, cfg LaunchConfig, a *Args) error {
 	if err := k.m.use(op); err != nil {
 		return err
 	}
-	defer k.m.life.leave()
+	defer k.m.life.Leave()
 	if err := s.use(op); err != nil {
 		return err
 	}
-	defer s.life.leave()
+	defer s.life.Leave()
 	s.queue.Lock()
 	defer s.queue.Unlock()
 	s.cfg = cfg

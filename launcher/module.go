@@ -116,7 +116,7 @@ func (m *Module) Kernel(entry string) (*Kernel, error) {
 	if err := m.use("Kernel"); err != nil {
 		return nil, err
 	}
-	defer m.life.leave()
+	defer m.life.Leave()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if k := m.kernels[entry]; k != nil {
@@ -162,7 +162,7 @@ func (m *Module) use(op string) error {
 	if err := m.rt.alive(op); err != nil {
 		return err
 	}
-	if !m.life.enter() {
+	if !m.life.Enter() {
 		return &ClosedError{op, m.String()}
 	}
 	return nil

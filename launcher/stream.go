@@ -87,7 +87,7 @@ func (s *Stream) poll(op string, limit time.Duration) (bool, error) {
 	if err := s.use(op); err != nil {
 		return false, err
 	}
-	defer s.life.leave()
+	defer s.life.Leave()
 	return s.rt.d.StreamWait(s.dev, s.h, limit)
 }
 
@@ -194,10 +194,10 @@ func (s *Stream) Record(e *Event) error {
 	if e.dev != s.dev {
 		return invalid(op, s.dev, "the event belongs to device %d; record it on a stream of that device", e.dev)
 	}
-	if !e.life.enter() {
+	if !e.life.Enter() {
 		return &ClosedError{op, e.String()}
 	}
-	defer e.life.leave()
+	defer e.life.Leave()
 	return s.submit(op, false, "event record", func() error { return s.rt.d.EventRecord(s.dev, e.h, s.h) })
 }
 
@@ -208,10 +208,10 @@ func (s *Stream) Wait(e *Event) error {
 	if err := s.event(op, e); err != nil {
 		return err
 	}
-	if !e.life.enter() {
+	if !e.life.Enter() {
 		return &ClosedError{op, e.String()}
 	}
-	defer e.life.leave()
+	defer e.life.Leave()
 	return s.submit(op, false, "event wait", func() error { return s.rt.d.StreamWaitEvent(s.dev, s.h, e.h) })
 }
 
@@ -256,7 +256,7 @@ func (s *Stream) use(op string) error {
 	if err := s.rt.alive(op); err != nil {
 		return err
 	}
-	if !s.life.enter() {
+	if !s.life.Enter() {
 		return &ClosedError{op, s.String()}
 	}
 	return nil
@@ -267,7 +267,7 @@ func (s *Stream) submit(op string, empty bool, what string, call func() error) e
 	if err := s.use(op); err != nil {
 		return err
 	}
-	defer s.life.leave()
+	defer s.life.Leave()
 	if empty {
 		return nil
 	}

@@ -29,9 +29,10 @@ run() {
 		grep -h 'calls,' "$OUT/calls.txt" ;;
 	esac
 	case " $want " in *" latency "*)
-		step latency test_in allreduce -test.run '^$' -test.bench Graph -test.benchtime 1x
+		step latency $bin/demo bench --backend cuda --algo auto,oneshot-pull,oneshot-push,twoshot-pull,twoshot-push --ranks 2,4,8 --share -b 8K -e 512K --floor=false
 		step host-cost test_in allreduce -test.run '^$' -test.bench Launch
-		grep -h Benchmark "$OUT/latency.txt" "$OUT/host-cost.txt" ;;
+		cat "$OUT/latency.txt"
+		grep -h Benchmark "$OUT/host-cost.txt" ;;
 	esac
 	case " $want " in *" corpus "*) # what the card gives, for allreduce/testdata/corpus
 		CORPUS_OUT="$OUT/corpus" step corpus test_in allreduce -test.v -test.run 'TestCorpus$'

@@ -1,26 +1,22 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
-	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/fenceline/fenceline/allreduce"
+	"github.com/fenceline/fenceline/internal/child"
 )
 
 // ncclRanks is NCCL with a process for each rank.
 type ncclRanks struct {
-	kids    []*ncclProcess
+	kids    []ncclProcess
 	world   int
 	timeout time.Duration
 	lengths lengths
@@ -29,13 +25,8 @@ type ncclRanks struct {
 
 // ncclProcess is one of them.
 type ncclProcess struct {
-	rank    int
-	cmd     *exec.Cmd
-	stdin   io.WriteCloser
-	answers chan ncclAnswer // closed when the process says no more
-	ended   chan struct{}   // closed when it is gone; err is set then
-	err     error
-	stderr  lastWords
+	*child.Process[ncclAnswer]
+	rank int
 }
 
 // startNCCL starts a process for each rank and lets them find each other.
@@ -71,44 +62,15 @@ func (r *benchRun) startNCCL(ctx context.Context, w *worldReport) (k *ncclRanks,
 	return k, err
 }
 
-func startNCCLProcess(ctx context.Context, rank int, command, env []string) (*ncclProcess, error) {
-	p := &ncclProcess{rank: rank, cmd: exec.CommandContext(ctx, command[0], command[1:]...), answers: make(chan ncclAnswer, 1), ended: make(chan struct{})}
+func startNCCLProcess(ctx context.Context, rank int, command, env []string) (ncclProcess, error) {
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	// NCCL takes ranks with the same host for ranks of one machine, and refuses two of them on one device.
-	p.cmd.Env = append(os.Environ(), append(env, fmt.Sprintf("NCCL_HOSTID=fenceline-%d-%d", os.Getpid(), rank), "NCCL_NVLS_ENABLE=0")...)
-	p.cmd.WaitDelay = ncclLinger
-	p.cmd.Stderr = &p.stderr
-	stdin, err := p.cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	stdout, err := p.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := p.cmd.Start(); err != nil {
-		return nil, err
-	}
-	p.stdin = stdin
-	go func() {
-		defer close(p.ended)
-		defer close(p.answers)
-		p.read(stdout)
-		p.err = p.cmd.Wait()
-	}()
-	return p, nil
-}
-
-// read passes the answers on, to the end.
-func (p *ncclProcess) read(out io.Reader) {
-	sc := bufio.NewScanner(out)
-	sc.Buffer(nil, 4<<20)
-	for sc.Scan() {
-		var a ncclAnswer
-		if bytes.HasPrefix(sc.Bytes(), []byte(ncclAnswerStart)) && json.Unmarshal(sc.Bytes(), &a) == nil {
-			p.answers <- a
-		}
-	}
-	_, _ = io.Copy(io.Discard, out) // after a line too long
+	cmd.Env = append(os.Environ(), append(env, fmt.Sprintf("NCCL_HOSTID=fenceline-%d-%d", os.Getpid(), rank), "NCCL_NVLS_ENABLE=0")...)
+	p, err := child.Start(cmd, ncclLinger, func(text []byte) (a ncclAnswer, own bool) {
+		own = bytes.HasPrefix(text, []byte(ncclAnswerStart)) && json.Unmarshal(text, &a) == nil
+		return a, own
+	})
+	return ncclProcess{p, rank}, err
 }
 
 // ask gives every rank an order, and waits for all answers, for the limit at most.
@@ -121,26 +83,26 @@ func (k *ncclRanks) ask(ctx context.Context, o ncclOrder, limit time.Duration) (
 		if err != nil {
 			return nil, err
 		}
-		if _, err := p.stdin.Write(append(text, '\n')); err != nil {
-			return nil, fmt.Errorf("rank %d: %s: %w", p.rank, p.obituary(), err)
+		if _, err := p.Stdin.Write(append(text, '\n')); err != nil {
+			return nil, fmt.Errorf("rank %d: %s: %w", p.rank, p.Obituary(), err)
 		}
 	}
-	timer := time.NewTimer(limit + time.Second) // the ranks' own deadline comes first
-	defer timer.Stop()
+	bounded, cancel := context.WithTimeout(ctx, limit+time.Second) // the ranks' own deadline comes first
+	defer cancel()
 	answers := make([]ncclAnswer, len(k.kids))
 	var errs []error
 	for i, p := range k.kids {
-		select {
-		case a, ok := <-p.answers:
-			if !ok {
-				return nil, fmt.Errorf("rank %d: its process ended: %s", p.rank, p.obituary())
-			}
+		a, err := p.Next(bounded)
+		switch {
+		case err == nil:
 			if answers[i] = a; a.Error != "" {
 				errs = append(errs, fmt.Errorf("rank %d: %s", p.rank, a.Error))
 			}
-		case <-ctx.Done():
+		case errors.Is(err, child.ErrEnded):
+			return nil, fmt.Errorf("rank %d: its process ended: %s", p.rank, p.Obituary())
+		case ctx.Err() != nil:
 			return nil, errInterrupted
-		case <-timer.C:
+		default:
 			return nil, errors.Join(append(errs, &overdueError{fmt.Sprintf("%q of rank %d of NCCL", o.Op, p.rank), limit})...)
 		}
 	}
@@ -154,51 +116,17 @@ func (k *ncclRanks) end() error {
 		patience = 0
 	}
 	for _, p := range k.kids {
-		_ = p.stdin.Close()
+		_ = p.Stdin.Close()
 	}
-	limit := time.After(patience)
+	until := time.Now().Add(patience) // for all of them
 	var errs []error
 	for _, p := range k.kids {
-		for gone := false; !gone; {
-			select {
-			case <-p.ended:
-				gone = true
-			case _, open := <-p.answers: // what it still says must not keep it
-				if !open {
-					<-p.ended
-					gone = true
-				}
-			case <-limit:
-				limit = time.After(0) // for the others too
-				_ = p.cmd.Process.Kill()
-				select {
-				case <-p.ended:
-				case <-time.After(ncclLinger):
-					errs = append(errs, fmt.Errorf("the process of rank %d of NCCL cannot be killed: the GPU may need a reset", p.rank))
-				}
-				gone = true
-			}
+		if !p.Gone(time.Until(until)) && !p.Kill(ncclLinger) {
+			errs = append(errs, fmt.Errorf("the process of rank %d of NCCL cannot be killed: the GPU may need a reset", p.rank))
 		}
 	}
 	k.kids = nil
 	return errors.Join(errs...)
-}
-
-// obituary is how a process ended, or that it has not.
-func (p *ncclProcess) obituary() string {
-	how := "it is still there"
-	select {
-	case <-p.ended:
-		how = "exit status 0"
-		if p.err != nil {
-			how = p.err.Error()
-		}
-	case <-time.After(time.Second):
-	}
-	if text := p.stderr.String(); text != "" {
-		how += ": " + text
-	}
-	return how
 }
 
 func (k *ncclRanks) name() string { return compareNCCL }
@@ -256,27 +184,4 @@ func (k *ncclRanks) check(ctx context.Context, seed uint64, inPlace bool) (verdi
 		}
 	}
 	return v, err
-}
-
-// lastWords keeps the end of what a process says on stderr.
-type lastWords struct {
-	mu sync.Mutex
-	b  []byte
-}
-
-func (t *lastWords) Write(p []byte) (int, error) {
-	const most = 2048
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.b = append(t.b, p...)
-	if len(t.b) > most {
-		t.b = slices.Clone(t.b[len(t.b)-most:])
-	}
-	return len(p), nil
-}
-
-func (t *lastWords) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.Join(strings.Fields(string(t.b)), " ")
 }

@@ -9,11 +9,11 @@ import "C"
 
 import (
 	"errors"
-	"math"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unsafe"
+
+	"github.com/fenceline/fenceline/internal/inuse"
 )
 
 const (
@@ -27,28 +27,15 @@ const (
 type Clique struct {
 	lib   *Library
 	ranks []C.fl_rank
-	plain bool         // they block
-	users atomic.Int64 // calls inside, plus ended once closed
-	group sync.Mutex   // one whole-group call at a time, and guards list
+	plain bool // they block
+	users inuse.Guard
+	group sync.Mutex // one whole-group call at a time, and guards list
 	list  []C.fl_call
 }
-
-const ended = math.MinInt64
 
 func newClique(l *Library, n int) *Clique {
 	return &Clique{lib: l, ranks: make([]C.fl_rank, n), list: make([]C.fl_call, n), plain: true}
 }
-
-// enter says whether the communicators may be used; if so the caller must leave.
-func (c *Clique) enter() bool {
-	if c.users.Add(1) < 0 {
-		c.users.Add(-1)
-		return false
-	}
-	return true
-}
-
-func (c *Clique) leave() { c.users.Add(-1) }
 
 func (c *Clique) gone(op string) error { return &Error{Op: op, Kind: ErrClosed} }
 
@@ -67,10 +54,10 @@ func checkType(dt DType) error {
 // AllReduce queues the sum of count elements on every rank of this process, as one group; calls[i] is that of the i-th rank.
 // Where the streams capture, it is captured. limit is as of Ranks; communicators of InitRank and InitAll know none.
 func (c *Clique) AllReduce(calls []Call, count uint64, dt DType, limit time.Duration) error {
-	if !c.enter() {
+	if !c.users.Enter() {
 		return c.gone(allReduce)
 	}
-	defer c.leave()
+	defer c.users.Leave()
 	if len(calls) != len(c.ranks) {
 		return refuse(allReduce, "%d calls for %d communicator(s)", len(calls), len(c.ranks))
 	}
@@ -91,10 +78,10 @@ func (c *Clique) AllReduce(calls []Call, count uint64, dt DType, limit time.Dura
 
 // AllReduceRank queues one rank's part, in one C call and without a group of NCCL's.
 func (c *Clique) AllReduceRank(rank int, call Call, count uint64, dt DType, limit time.Duration) error {
-	if !c.enter() {
+	if !c.users.Enter() {
 		return c.gone(allReduce)
 	}
-	defer c.leave()
+	defer c.users.Leave()
 	if rank < 0 || rank >= len(c.ranks) {
 		return refuse(allReduce, "rank %d of %d", rank, len(c.ranks))
 	}
@@ -123,7 +110,7 @@ func (c *Clique) settle(op string, r C.int, ranks []C.fl_rank, limit time.Durati
 			i++
 		case state != C.ncclInProgress:
 			return c.lib.failed(op, state, ranks[i].comm)
-		case op != finalize && c.users.Load() < 0:
+		case op != finalize && c.users.Closed():
 			return c.gone(op)
 		case time.Now().After(end):
 			return &Error{Op: op, Kind: ErrTimeout, Text: limit.String(), Detail: "NCCL_DEBUG=INFO shows what it waits for"}
@@ -155,10 +142,10 @@ func (c *Clique) Err() error {
 
 // RankErr is Err of one rank. There is none once the communicators are closed.
 func (c *Clique) RankErr(rank int) error {
-	if !c.enter() {
+	if !c.users.Enter() {
 		return nil
 	}
-	defer c.leave()
+	defer c.users.Leave()
 	if rank < 0 || rank >= len(c.ranks) {
 		return refuse("ncclCommGetAsyncError", "rank %d of %d", rank, len(c.ranks))
 	}
@@ -176,19 +163,13 @@ func (c *Clique) Close() error { return c.end(0) }
 func (c *Clique) Abort() error { return c.end(1) }
 
 func (c *Clique) end(abort C.int) error {
-	for {
-		n := c.users.Load()
-		if n < 0 {
-			return nil
-		}
-		if c.users.CompareAndSwap(n, n+ended) {
-			break
-		}
+	if !c.users.Close() {
+		return nil
 	}
-	for start := time.Now(); c.users.Load() != ended && time.Since(start) < grace; {
+	for start := time.Now(); !c.users.Empty() && time.Since(start) < grace; {
 		time.Sleep(100 * time.Microsecond)
 	}
-	if c.users.Load() != ended {
+	if !c.users.Empty() {
 		abort = 1 // NCCL bears no other end than that in the middle of a call
 	}
 	var flushed error

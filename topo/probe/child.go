@@ -1,23 +1,17 @@
 package probe
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os/exec"
-	"strings"
-	"sync"
 	"time"
 
+	"github.com/fenceline/fenceline/internal/child"
 	"github.com/fenceline/fenceline/topo"
 )
-
-// maxStderr is how much of the end of a child's stderr is kept for messages.
-const maxStderr = 2048
 
 // linger is how long a killed child may take to be gone. One that hangs in a driver call may never be.
 const linger = 3 * time.Second
@@ -103,7 +97,7 @@ func (p *parent) child(ctx context.Context, list []item) (done int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	c, err := startChild(ctx, p.command, text)
+	c, err := start(ctx, p.command, text)
 	if err != nil {
 		return 0, fmt.Errorf("%w: start %q: %w", ErrChild, p.command, err)
 	}
@@ -160,148 +154,50 @@ func failed(it item, why string, late bool) Result {
 }
 
 // process is a running child.
-type process struct {
-	cmd    *exec.Cmd
-	stdin  io.Closer
-	lines  chan line
-	ended  chan struct{} // closed when the child is gone, err is set then
-	err    error
-	stderr tail
+type process struct{ *child.Process[line] }
+
+func start(ctx context.Context, command []string, request []byte) (process, error) {
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	child.OwnGroup(cmd)
+	c, err := child.Start(cmd, linger, parse)
+	if err == nil {
+		go func() { _, _ = c.Stdin.Write(request) }() // a child that does not read it says so by its end
+	}
+	return process{c}, err
 }
 
-func startChild(ctx context.Context, command []string, request []byte) (*process, error) {
-	c := &process{cmd: exec.CommandContext(ctx, command[0], command[1:]...), lines: make(chan line, 1), ended: make(chan struct{})}
-	ownGroup(c.cmd)
-	c.cmd.WaitDelay = linger
-	c.cmd.Stderr = &c.stderr
-	in, err := c.cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := c.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := c.cmd.Start(); err != nil {
-		return nil, err
-	}
-	c.stdin = in
-	go func() { _, _ = in.Write(request) }() // a child that does not read it says so by its end
-	go func() {
-		defer close(c.ended)
-		defer close(c.lines)
-		c.read(out)
-		c.err = c.cmd.Wait()
-	}()
-	return c, nil
-}
-
-// read passes the child's own lines on. It goes on to the end, so that the child never blocks in writing.
-func (c *process) read(out io.Reader) {
-	sc := bufio.NewScanner(out)
-	sc.Buffer(nil, 1<<20)
-	for sc.Scan() {
-		var l line
-		if !bytes.HasPrefix(sc.Bytes(), []byte(`{"fenceline_probe":`)) || json.Unmarshal(sc.Bytes(), &l) != nil {
-			continue // a library's chatter
-		}
-		if l.Tag == tagResult && l.Result == nil {
-			continue
-		}
-		c.lines <- l
-	}
-	_, _ = io.Copy(io.Discard, out) // after a line too long
+func parse(text []byte) (l line, own bool) {
+	own = bytes.HasPrefix(text, []byte(`{"fenceline_probe":`)) && json.Unmarshal(text, &l) == nil
+	return l, own && (l.Tag != tagResult || l.Result != nil)
 }
 
 // next waits for the child's next line. why says what became of the child if there is none, and late whether it was
 // given up.
-func (c *process) next(ctx context.Context, limit time.Duration) (l line, why string, late bool) {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case l, ok := <-c.lines:
-		if ok {
-			return l, "", false
-		}
-		<-c.ended
-		return line{}, "died: " + c.obituary(), false
-	case <-ctx.Done():
-		return line{}, "was stopped", false
-	case <-timer.C:
+func (c process) next(ctx context.Context, limit time.Duration) (l line, why string, late bool) {
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	l, err := c.Next(bounded)
+	switch {
+	case err == nil:
+		return l, "", false
+	case errors.Is(err, child.ErrEnded):
+		return l, "died: " + c.Obituary(), false
+	case ctx.Err() != nil:
+		return l, "was stopped", false
+	case !c.kill():
+		return l, fmt.Sprintf("timed out after %v and cannot be killed: the GPU may need a reset", limit), true
 	}
-	if !c.kill() {
-		return line{}, fmt.Sprintf("timed out after %v and cannot be killed: the GPU may need a reset", limit), true
-	}
-	return line{}, fmt.Sprintf("timed out after %v and was killed", limit) + c.stderr.suffix(), true
-}
-
-// obituary is how the child ended.
-func (c *process) obituary() string {
-	how := "exit status 0"
-	if c.err != nil {
-		how = c.err.Error()
-	}
-	return how + c.stderr.suffix()
+	return l, fmt.Sprintf("timed out after %v and was killed", limit) + c.LastWords(), true
 }
 
 // end lets a child go that has nothing more to say. One that stays is killed.
-func (c *process) end() {
-	_ = c.stdin.Close()
-	if !c.gone(linger) {
+func (c process) end() {
+	_ = c.Stdin.Close()
+	if !c.Gone(linger) {
 		c.kill()
 	}
 }
 
-// kill is whether the child is gone after it was killed.
-func (c *process) kill() bool {
-	_ = c.cmd.Cancel() // it may have ended by itself
-	return c.gone(2 * linger)
-}
-
-// gone waits for the child's end. Its lines are of no use any more.
-func (c *process) gone(limit time.Duration) bool {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	lines := c.lines
-	for {
-		select {
-		case _, ok := <-lines:
-			if !ok {
-				lines = nil
-			}
-		case <-c.ended:
-			return true
-		case <-timer.C:
-			return false
-		}
-	}
-}
-
-// tail keeps the end of what is written to it.
-type tail struct {
-	mu sync.Mutex
-	b  []byte
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.b = append(t.b, p...)
-	if len(t.b) > maxStderr {
-		t.b = append(t.b[:0], t.b[len(t.b)-maxStderr:]...)
-	}
-	return len(p), nil
-}
-
-// suffix is the text, in one line, to be put behind a message.
-func (t *tail) suffix() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	text := strings.Join(strings.Fields(string(t.b)), " ")
-	if text == "" {
-		return ""
-	}
-	return ": " + text
-}
+func (c process) kill() bool { return c.Kill(2 * linger) }
 
 var errParentGone = errors.New("the parent process is gone")

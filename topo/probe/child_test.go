@@ -103,8 +103,8 @@ func (v *villain) Launch(dev int, s gpu.Stream, f gpu.Function, cfg *gpu.LaunchC
 	return v.Driver.Launch(dev, s, f, cfg, args)
 }
 
-// child makes this binary the child, on a machine.
-func child(t *testing.T, machine, mode string) []string {
+// itself makes this binary the child, on a machine.
+func itself(t *testing.T, machine, mode string) []string {
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	t.Setenv(envMachine, machine)
@@ -134,7 +134,7 @@ func TestChildSame(t *testing.T) {
 			require.NoError(t, err)
 			results := 0
 			o.Report = func(Result) { results++ }
-			got, err := RunChild(context.Background(), child(t, machine, ""), m, o)
+			got, err := RunChild(context.Background(), itself(t, machine, ""), m, o)
 			require.NoError(t, err)
 			require.Equal(t, want, got)
 			require.Equal(t, 8, results)
@@ -143,7 +143,7 @@ func TestChildSame(t *testing.T) {
 }
 
 func TestChildNumbers(t *testing.T) {
-	got, err := RunChild(context.Background(), child(t, "nvlink", ""), claims(t, "nvlink"), Options{Virtual: true, Numbers: true, EmulatedNumbers: true})
+	got, err := RunChild(context.Background(), itself(t, "nvlink", ""), claims(t, "nvlink"), Options{Virtual: true, Numbers: true, EmulatedNumbers: true})
 	require.NoError(t, err)
 	for i := range 2 {
 		for j := range 2 {
@@ -163,7 +163,7 @@ func TestChildFails(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			lost := 0
 			start := time.Now()
-			got, err := RunChild(context.Background(), child(t, "nvlink", mode), claims(t, "nvlink"),
+			got, err := RunChild(context.Background(), itself(t, "nvlink", mode), claims(t, "nvlink"),
 				Options{Timeout: 200 * time.Millisecond, Report: func(r Result) {
 					if r.Lost {
 						lost++
@@ -210,11 +210,11 @@ func TestChildUseless(t *testing.T) {
 			}
 		})
 	}
-	_, err := RunChild(context.Background(), child(t, "nvlink", "other"), m, Options{})
+	_, err := RunChild(context.Background(), itself(t, "nvlink", "other"), m, Options{})
 	require.ErrorIs(t, err, ErrChild)
 	require.ErrorContains(t, err, "reported 0→1 read where 0→1 write was due: is it another version?")
 
-	_, err = RunChild(context.Background(), child(t, "pcie", ""), m, Options{})
+	_, err = RunChild(context.Background(), itself(t, "pcie", ""), m, Options{})
 	require.ErrorIs(t, err, ErrChild)
 	require.ErrorContains(t, err, "is not among those of the driver: check CUDA_VISIBLE_DEVICES", "a child on another machine")
 

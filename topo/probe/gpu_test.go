@@ -44,7 +44,7 @@ func TestGPU(t *testing.T) {
 	m := gpuMachine(t)
 	results := map[string]Result{}
 	start := time.Now()
-	found, err := RunChild(context.Background(), child(t, "cuda", ""), m, Options{Virtual: true, Numbers: true,
+	found, err := RunChild(context.Background(), itself(t, "cuda", ""), m, Options{Virtual: true, Numbers: true,
 		Report: func(r Result) { results[r.Pair.String()+" "+r.Step] = r }})
 	require.NoError(t, err)
 	t.Logf("%d probes in %v", len(results), time.Since(start))
@@ -86,7 +86,7 @@ func TestGPUChildFails(t *testing.T) {
 	m := gpuMachine(t)
 	for mode, says := range map[string]string{"hang": "was killed: last words", "exit": "exit status 3", "fault": "illegal address"} {
 		t.Run(mode, func(t *testing.T) {
-			found, err := RunChild(context.Background(), child(t, "cuda", mode), m, Options{Pairs: []Pair{{0, 0}}, Timeout: 500 * time.Millisecond})
+			found, err := RunChild(context.Background(), itself(t, "cuda", mode), m, Options{Pairs: []Pair{{0, 0}}, Timeout: 500 * time.Millisecond})
 			require.NoError(t, err)
 			require.Equal(t, "nyy-", answers(found.Pairs[0][0]))
 			require.Contains(t, found.Pairs[0][0].Read.Detail, says)
