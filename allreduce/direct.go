@@ -172,29 +172,16 @@ func (r *Rank) launchPiece(op *operation, off uint64) error {
 // enqueuePieces queues a direct call on all ranks, piece by piece: a launch on a stream that is full waits until some of it
 // has run, and that may need the piece ahead on the ranks that come later.
 func (g *Group) enqueuePieces(ops []operation) error {
-	for _, r := range g.ranks {
-		r.mu.Lock()
-	}
-	defer func() {
-		for _, r := range g.ranks {
-			r.mu.Unlock()
-		}
-	}()
-	p := g.party()
-	for i, r := range g.ranks {
-		if err := r.enter(p, &ops[i]); err != nil {
-			return err
-		}
-	}
-	for off, most := uint64(0), g.policy.limit[ops[0].call.algorithm]; off < ops[0].bytes(); off += most {
-		for i, r := range g.ranks {
-			if err := r.launchPiece(&ops[i], off); err != nil {
-				p.fail(err)
-				return err
+	return g.together(ops, func(party) error {
+		for off, most := uint64(0), g.policy.limit[ops[0].call.algorithm]; off < ops[0].bytes(); off += most {
+			for i, r := range g.ranks {
+				if err := r.launchPiece(&ops[i], off); err != nil {
+					return err
+				}
 			}
 		}
-	}
-	return p.refusal()
+		return nil
+	})
 }
 
 // packPull writes the arguments of n bytes of op, from off.

@@ -109,30 +109,16 @@ func (r *Rank) enqueueNCCL(p party, op *operation) error {
 
 // enqueueAllNCCL queues a call on all ranks as one group of NCCL's, in one C call.
 func (g *Group) enqueueAllNCCL(ops []operation) error {
-	for _, r := range g.ranks {
-		r.mu.Lock()
-	}
-	defer func() {
-		for _, r := range g.ranks {
-			r.mu.Unlock()
+	return g.together(ops, func(p party) error {
+		for i, r := range g.ranks {
+			if p == party(g) {
+				g.nccl.made[i].Add(1)
+			}
+			g.nccl.calls[i] = r.ncclCall(ops[i].in, ops[i].out)
 		}
-	}()
-	p := g.party()
-	for i, r := range g.ranks {
-		if err := r.enter(p, &ops[i]); err != nil {
-			return err
-		}
-		if p == party(g) {
-			g.nccl.made[i].Add(1)
-		}
-		g.nccl.calls[i] = r.ncclCall(ops[i].in, ops[i].out)
-	}
-	err := g.nccl.AllReduce(g.nccl.calls[:len(g.ranks)], ops[0].call.count, ncclTypes[ops[0].call.dtype], g.cfg.Timeout)
-	if err = g.ncclFailed(p, -1, err); err != nil {
-		p.fail(err)
-		return err
-	}
-	return p.refusal()
+		err := g.nccl.AllReduce(g.nccl.calls[:len(g.ranks)], ops[0].call.count, ncclTypes[ops[0].call.dtype], g.cfg.Timeout)
+		return g.ncclFailed(p, -1, err)
+	})
 }
 
 // ncclFailed is what the error of a call means.

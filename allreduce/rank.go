@@ -215,6 +215,29 @@ func (r *Rank) enter(p party, op *operation) error {
 	return p.refusal() // stopped while this rank waited
 }
 
+// together agrees on a call for all ranks, and has it queued on all of them at once.
+func (g *Group) together(ops []operation, queue func(p party) error) error {
+	for _, r := range g.ranks {
+		r.mu.Lock()
+	}
+	defer func() {
+		for _, r := range g.ranks {
+			r.mu.Unlock()
+		}
+	}()
+	p := g.party()
+	for i, r := range g.ranks {
+		if err := r.enter(p, &ops[i]); err != nil {
+			return err
+		}
+	}
+	if err := queue(p); err != nil {
+		p.fail(err)
+		return err
+	}
+	return p.refusal()
+}
+
 // Sync waits for the rank's queued work. It returns the wait's failure (a *launcher.TimeoutError when ctx ended
 // first, with the work still running), what went wrong on this rank (a *flags.StuckError naming the peer, an *NCCLError), the
 // group's failure (a *FailedError), or ErrClosed.
