@@ -280,11 +280,23 @@ func (g *Group) AllReduce(in, out []launcher.Buffer, count uint64, dt DType) err
 }
 
 func (g *Group) enqueueAll(ops [flags.MaxRanks]operation) error {
-	var eg errgroup.Group
+	var errs [flags.MaxRanks]error
+	var all sync.WaitGroup
 	for r, rank := range g.ranks {
-		eg.Go(func() error { return rank.enqueue(&ops[r]) })
+		all.Go(func() { errs[r] = rank.enqueue(&ops[r]) })
 	}
-	return eg.Wait()
+	all.Wait()
+	return cause(errs[:len(g.ranks)])
+}
+
+// cause is what went wrong on some rank, rather than that the group had failed by then on another.
+func cause(errs []error) (err error) {
+	for _, e := range errs {
+		if e != nil && (err == nil || errors.Is(err, ErrFailed) && !errors.Is(e, ErrFailed)) {
+			err = e
+		}
+	}
+	return err
 }
 
 // apart refuses an output that overlaps another rank's buffer.
