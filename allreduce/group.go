@@ -85,13 +85,17 @@ func NewGroup(rt *launcher.Runtime, cfg Config) (*Group, error) {
 	p.table, p.most, p.push = cfg.Table, cfg.MaxBytes, cfg.PushBytes
 	p.bound()
 	g, err := assemble(rt, cfg, s, p)
-	if p.forced == Auto && errors.Is(err, ErrNCCL) { // it was only one of many
-		p = p.withoutNCCL(err)
+	for below := false; p.forced == Auto; {
+		var crowded *PlanError
+		switch {
+		case errors.Is(err, ErrNCCL) && p.allowed[NCCL]: // it was only one of many
+			p = p.withoutNCCL(err)
+		case errors.As(err, &crowded) && !below: // no room for blocks that wait for each other: the next rung
+			p, below = s.nextRung(*p, crowded.Reason), true
+		default:
+			return g, err
+		}
 		g, err = assemble(rt, cfg, s, p)
-	}
-	var crowded *PlanError
-	if p.forced == Auto && errors.As(err, &crowded) { // no room for blocks that wait for each other: the next rung
-		return assemble(rt, cfg, s, s.nextRung(*p, crowded.Reason))
 	}
 	return g, err
 }

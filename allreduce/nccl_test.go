@@ -261,6 +261,27 @@ func TestNCCLDoesNotStart(t *testing.T) {
 	}
 }
 
+// Where there is no room for direct kernels either, Auto goes on with copies.
+func TestNCCLDoesNotStartWhereCrowded(t *testing.T) {
+	f, rt := standIn(t, 2)
+	for {
+		g, err := NewGroup(rt, Config{Ranks: 8, Share: true, Algorithm: OneshotPull, MaxBytes: 1 << 18})
+		if err != nil {
+			require.ErrorIs(t, err, ErrNoPlan)
+			break
+		}
+		t.Cleanup(func() { require.NoError(t, g.Close()) })
+	}
+	f.JoinErr = &nccl.Error{Op: "ncclCommInitRankConfig", Kind: nccl.ErrTimeout}
+	g := newGroup(t, rt, Config{AllowNCCL: true, Table: Table{{Algorithm: NCCL}}})
+	p, err := g.Plan(5, F32)
+	require.NoError(t, err)
+	require.Equal(t, Copy, p.Algorithm)
+	require.Contains(t, p.Reason, "so direct kernels cannot run")
+	require.Contains(t, p.Reason, "a rule for nccl is passed over, for ")
+	newRig(t, g, 1000).run(trial{count: 5})
+}
+
 // Failures of NCCL surface as such, from the call or from Sync, fail the group, and abort the communicators.
 func TestNCCLFails(t *testing.T) {
 	broke := &nccl.Error{Op: "work of ncclAllReduce", Kind: nccl.ErrFailed, Code: 6}
