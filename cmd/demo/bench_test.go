@@ -165,8 +165,22 @@ func TestBenchText(t *testing.T) {
 	require.Regexp(t, `(?m)^ +2048 +512 +f32 +sum +host +\d+x\d+ \| +[\d.]+ +[\d.]+ +[\d.]+ +0 \|`, stdout)
 }
 
-// With --direct the inputs are registered, and the results the same.
+// With --direct what is read is registered, in place too, and the results are the same.
 func TestBenchDirect(t *testing.T) {
+	rt, err := launcher.Open(launcher.Config{Backend: launcher.Emu})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, rt.Close()) }()
+	g, err := allreduce.NewGroup(rt, allreduce.Config{Ranks: 3})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, g.Close()) }()
+	c := &groupContender{rt: rt, g: g, registers: true, timeout: 10 * time.Second}
+	require.NoError(t, c.open(t.Context(), row{allreduce.F32, 100}, 1))
+	for _, bufs := range [][]launcher.Buffer{c.b.in, c.b.out} {
+		_, err := g.Register(bufs)
+		require.ErrorContains(t, err, "overlap a registered buffer")
+	}
+	require.NoError(t, c.close())
+
 	code, r := benchJSON(t, "--algo", "oneshot-pull,twoshot-pull", "--ranks", "3", "-b", "1000", "-e", "4000", "-f", "4", "--direct", "2K", "--floor=false")
 	require.Equal(t, exitGood, code)
 	require.Equal(t, uint64(2048), r.DirectBytes)
