@@ -287,6 +287,26 @@ func TestChunksFail(t *testing.T) {
 	}
 }
 
+// The call in which a group fails says why, whichever rank returns first; only later ones say that it has failed.
+func TestGatherFailureIsTheCause(t *testing.T) {
+	rt := openAny(t)
+	for _, alg := range gatherAlgorithms {
+		for range 20 {
+			g := newGroup(t, rt, Config{Ranks: 8, Algorithm: alg, Timeout: 1})
+			r := newRig(t, g, 4096)
+			in, out, _, _ := r.views(trial{count: 500})
+			late := &g.ranks[5].mu
+			late.Lock()
+			time.AfterFunc(5*time.Millisecond, late.Unlock)
+			err := g.AllReduce(in, out, 500, F32)
+			require.ErrorIs(t, err, ErrAbsent)
+			require.NotErrorIs(t, err, ErrFailed)
+			require.ErrorIs(t, g.AllReduce(in, out, 500, F32), ErrFailed)
+			require.NoError(t, g.Close())
+		}
+	}
+}
+
 // BenchmarkCopy is the time of a call of copy and host, bf16, out of place, with nothing else queued, as us/call, and the bus
 // bandwidth as nccl-tests define it.
 func BenchmarkCopy(b *testing.B) {

@@ -1,7 +1,6 @@
 package allreduce
 
 import (
-	"errors"
 	"sync"
 
 	"github.com/fenceline/fenceline/flags"
@@ -70,21 +69,11 @@ func (c *crew) enqueue(ops []operation) error {
 	for range c.hands[1:] {
 		<-c.done
 	}
-	return c.failure()
+	return cause(c.errs[:len(c.g.ranks)])
 }
 
 func (c *crew) work(h hand) {
 	for _, r := range h.ranks {
 		c.errs[r.id] = r.enqueue(&c.ops[r.id])
 	}
-}
-
-// failure is what went wrong on some rank, rather than that the group had failed by then on another.
-func (c *crew) failure() (err error) {
-	for _, e := range c.errs[:len(c.g.ranks)] {
-		if e != nil && (err == nil || errors.Is(err, ErrFailed) && !errors.Is(e, ErrFailed)) {
-			err = e
-		}
-	}
-	return err
 }

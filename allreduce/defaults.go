@@ -179,7 +179,7 @@ func (p *policy) bound() {
 			most = min(most, gatherMost(p.world))
 		}
 		if to != 0 {
-			most = min(most, (to+15)/16*16)
+			most = min(most, (min(to, p.most)+15)/16*16) // both may be anything: no sum wraps
 		}
 		p.limit[a] = max(p.limit[a], most)
 	}

@@ -82,16 +82,23 @@ func NewGroup(rt *launcher.Runtime, cfg Config) (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
+	if cfg.AllowNCCL && !s.allowNCCL { // what CaptureBy and PlanBy are told of it
+		p.noNCCL = "no rule of Config.Table asks for it, and it was not started"
+	}
 	p.table, p.most, p.push = cfg.Table, cfg.MaxBytes, cfg.PushBytes
 	p.bound()
 	g, err := assemble(rt, cfg, s, p)
-	if p.forced == Auto && errors.Is(err, ErrNCCL) { // it was only one of many
-		p = p.withoutNCCL(err)
+	for below := false; p.forced == Auto; {
+		var crowded *PlanError
+		switch {
+		case errors.Is(err, ErrNCCL) && p.allowed[NCCL]: // it was only one of many
+			p = p.withoutNCCL(err)
+		case errors.As(err, &crowded) && !below: // no room for blocks that wait for each other: the next rung
+			p, below = s.nextRung(*p, crowded.Reason), true
+		default:
+			return g, err
+		}
 		g, err = assemble(rt, cfg, s, p)
-	}
-	var crowded *PlanError
-	if p.forced == Auto && errors.As(err, &crowded) { // no room for blocks that wait for each other: the next rung
-		return assemble(rt, cfg, s, s.nextRung(*p, crowded.Reason))
 	}
 	return g, err
 }
@@ -280,11 +287,23 @@ func (g *Group) AllReduce(in, out []launcher.Buffer, count uint64, dt DType) err
 }
 
 func (g *Group) enqueueAll(ops [flags.MaxRanks]operation) error {
-	var eg errgroup.Group
+	var errs [flags.MaxRanks]error
+	var all sync.WaitGroup
 	for r, rank := range g.ranks {
-		eg.Go(func() error { return rank.enqueue(&ops[r]) })
+		all.Go(func() { errs[r] = rank.enqueue(&ops[r]) })
 	}
-	return eg.Wait()
+	all.Wait()
+	return cause(errs[:len(g.ranks)])
+}
+
+// cause is what went wrong on some rank, rather than that the group had failed by then on another.
+func cause(errs []error) (err error) {
+	for _, e := range errs {
+		if e != nil && (err == nil || errors.Is(err, ErrFailed) && !errors.Is(e, ErrFailed)) {
+			err = e
+		}
+	}
+	return err
 }
 
 // apart refuses an output that overlaps another rank's buffer.

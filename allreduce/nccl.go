@@ -18,6 +18,8 @@ const (
 	ncclStart = time.Minute
 	// ncclEnd is how long its end is waited for.
 	ncclEnd = 15 * time.Second
+	// ncclConnect is the largest message of the calls that connect; each rank needs that much memory for them.
+	ncclConnect = 64 << 20
 	// ncclLook is how often a rank that waits looks after NCCL, whose kernels wait for their peers without a bound.
 	ncclLook = 20 * time.Millisecond
 )
@@ -52,7 +54,7 @@ func (g *Group) joinNCCL() error {
 		return &NCCLError{Rank: -1, Err: err}
 	}
 	g.nccl = &ncclRanks{Ranks: ranks, ended: make(chan struct{})}
-	for _, n := range []uint64{16, g.cfg.MaxBytes} {
+	for _, n := range []uint64{16, min(g.cfg.MaxBytes, ncclConnect)} {
 		if err := g.connectNCCL(n / F32.Size()); err != nil {
 			return &NCCLError{Rank: -1, Err: fmt.Errorf("first call of %d bytes: %w", n, err)}
 		}

@@ -142,7 +142,10 @@ func TestNCCLByTable(t *testing.T) {
 	require.Equal(t, OneshotPush, p.Algorithm)
 	require.Contains(t, p.Reason, "; a rule for nccl is passed over, for Config.AllowNCCL and FENCELINE_NCCL=1 do not allow it")
 	require.NotContains(t, plan(Config{Table: table}, 200).Reason, "nccl", "no rule for such a call")
-	plan(Config{AllowNCCL: true}, 2000)
+	allowed := newGroup(t, rt, Config{AllowNCCL: true})
+	p, err := allowed.PlanBy(table, 2000, F32)
+	require.NoError(t, err)
+	require.Contains(t, p.Reason, "; a rule for nccl is passed over, for no rule of Config.Table asks for it, and it was not started")
 	plan(Config{AllowNCCL: true, Table: Table{{World: 3, Algorithm: NCCL}}}, 2000)
 	require.Zero(t, f.Counts().Joins, "who does not take it does not start it")
 	p = plan(Config{Knobs: Knobs{NCCL: true}, Table: table}, 2000)
@@ -259,6 +262,37 @@ func TestNCCLDoesNotStart(t *testing.T) {
 			newRig(t, g, 1000).run(trial{count: 5})
 		})
 	}
+}
+
+// MaxBytes, which does not bound NCCL's calls, may be more than the devices have.
+func TestNCCLMaxBytes(t *testing.T) {
+	_, rt := standIn(t, 2)
+	g := newGroup(t, rt, Config{Algorithm: NCCL, MaxBytes: 1 << 40})
+	r := newRig(t, g, 1000)
+	in, out, _, _ := r.views(trial{count: 5})
+	require.NoError(t, g.AllReduce(in, out, 5, F32))
+	r.sync()
+}
+
+// Where there is no room for direct kernels either, Auto goes on with copies.
+func TestNCCLDoesNotStartWhereCrowded(t *testing.T) {
+	f, rt := standIn(t, 2)
+	for {
+		g, err := NewGroup(rt, Config{Ranks: 8, Share: true, Algorithm: OneshotPull, MaxBytes: 1 << 18})
+		if err != nil {
+			require.ErrorIs(t, err, ErrNoPlan)
+			break
+		}
+		t.Cleanup(func() { require.NoError(t, g.Close()) })
+	}
+	f.JoinErr = &nccl.Error{Op: "ncclCommInitRankConfig", Kind: nccl.ErrTimeout}
+	g := newGroup(t, rt, Config{AllowNCCL: true, Table: Table{{Algorithm: NCCL}}})
+	p, err := g.Plan(5, F32)
+	require.NoError(t, err)
+	require.Equal(t, Copy, p.Algorithm)
+	require.Contains(t, p.Reason, "so direct kernels cannot run")
+	require.Contains(t, p.Reason, "a rule for nccl is passed over, for ")
+	newRig(t, g, 1000).run(trial{count: 5})
 }
 
 // Failures of NCCL surface as such, from the call or from Sync, fail the group, and abort the communicators.

@@ -2,6 +2,7 @@ package allreduce
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -157,6 +158,15 @@ func coded(p topo.Pair) *topo.Machine {
 	m := machine("X?", "?X")
 	m.Pairs[0][1], m.Pairs[1][0] = p, p
 	return m
+}
+
+// A rule may end at any size, the largest number included.
+func TestRuleWithoutEnd(t *testing.T) {
+	for _, alg := range everyAlgorithm {
+		p, err := Select(SelectInput{Machine: machine("X1", "1X"), Devices: []int{0, 1}, Bytes: 1000, Table: Table{{To: math.MaxUint64, Algorithm: alg}}})
+		require.NoError(t, err)
+		require.Equal(t, alg, p.Algorithm)
+	}
 }
 
 func TestSelectRefused(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 //	Params     []Param // in order
 //	ParamBytes int     // size of the parameter buffer
 //	MaxThreads uint32  // largest block that the PTX allows (.maxntid, .reqntid); 0 when it says nothing
-//	Waits      bool    // the kernel, or a function that it may call, holds griddepcontrol.wait
+//	Waits      bool    // the kernel, or a function that it calls by name, directly or through others, holds griddepcontrol.wait
 type Signature = ptx.Signature
 
 // Param is one parameter of a Signature.

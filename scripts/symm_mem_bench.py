@@ -78,8 +78,10 @@ def arguments():
         a.worlds = [0]
     if a.worlds[0] < 2 or a.worlds[-1] > 16:
         p.error(f"--ranks {a.ranks}: use numbers from 2 to 16, such as 2,4,8")
-    if a.stepfactor < 2 or min(a.iters, a.replays, a.rounds) < 1 or a.warmup < 0 or a.timeout <= 0:
-        p.error("a factor is 2 or more, a number of repetitions 1 or more, a time more than 0")
+    if a.stepfactor < 2 or min(a.iters, a.replays, a.rounds) < 1 or a.warmup < 0:
+        p.error("a factor is 2 or more, a number of repetitions 1 or more")
+    if not 0 < a.timeout <= 86400:  # nan is neither
+        p.error(f"--timeout {a.timeout:g}: use seconds, more than 0 and up to a day")
     if a.minbytes > a.maxbytes:
         p.error("--minbytes is above --maxbytes")
     a.sizes = [a.minbytes]
@@ -369,7 +371,11 @@ def driver():
 def main():
     args = arguments()
     deadline = time.monotonic() + args.timeout
-    report = Report(args.out)
+    try:
+        report = Report(args.out)
+    except OSError as e:
+        print(f"--out {args.out}: {e.strerror}: name a file that can be written", file=sys.stderr)
+        return 2
     try:
         import torch
     except ImportError as e:

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -104,5 +105,24 @@ func TestBenchBesideUsage(t *testing.T) {
 			require.Contains(t, stderr, c.want)
 			require.Empty(t, stdout)
 		})
+	}
+}
+
+// The program that writes such files refuses what it cannot do before it begins.
+func TestSymmMemBenchUsage(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3 here")
+	}
+	for args, want := range map[string]string{
+		"--timeout nan": "--timeout nan: use seconds", "--timeout inf": "--timeout inf: use seconds", "--timeout 0": "--timeout 0: use seconds",
+		"--ranks 1": "use numbers from 2 to 16", "-b 2K -e 1K": "--minbytes is above --maxbytes", "-f 1": "a factor is 2 or more",
+		"--out /nowhere/rows": "--out /nowhere/rows: No such file or directory: name a file that can be written",
+	} {
+		out, err := exec.CommandContext(t.Context(), python, append([]string{"../../scripts/symm_mem_bench.py"}, strings.Fields(args)...)...).CombinedOutput()
+		var exit *exec.ExitError
+		require.ErrorAs(t, err, &exit, args)
+		require.Equal(t, 2, exit.ExitCode(), "%s: %s", args, out)
+		require.Contains(t, string(out), want)
 	}
 }

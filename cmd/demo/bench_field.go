@@ -27,13 +27,14 @@ func (r *benchRun) field(ctx context.Context, w *worldReport) (f *field, err err
 			err = errors.Join(err, r.closeField(f))
 		}
 	}()
-	table, direct := r.set.rules(), allreduce.Table{}
+	table, direct, refused := r.set.rules(), allreduce.Table{}, map[allreduce.Algorithm]bool{}
 	for _, alg := range r.set.algorithms {
 		if alg == allreduce.NCCL && r.nccl != nil {
 			r.rep.note("%d ranks: %v is what --compare measures", w.Ranks, alg)
 			continue
 		}
 		if _, err := allreduce.Select(r.input(w, alg)); errors.Is(err, allreduce.ErrNoPlan) && r.set.every {
+			refused[alg] = true
 			r.rep.note("%d ranks: %v is left out: %v", w.Ranks, alg, err)
 		} else if err != nil {
 			return f, err
@@ -65,7 +66,7 @@ func (r *benchRun) field(ctx context.Context, w *worldReport) (f *field, err err
 		}
 	}
 	for _, alg := range r.set.algorithms {
-		if isDirect(alg) || alg == allreduce.NCCL && r.nccl != nil {
+		if isDirect(alg) || refused[alg] || alg == allreduce.NCCL && r.nccl != nil {
 			continue
 		}
 		g, err := r.group(f, w, alg, nil)

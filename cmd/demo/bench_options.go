@@ -41,7 +41,7 @@ type benchSettings struct {
 	every           bool                  // --algo all: those of algorithms that the machine cannot take are left out
 	rows            []row
 	sized           bool   // the sizes were asked for
-	direct          uint64 // not 0: inputs are registered, and one-shot pull reads them directly from this size on
+	direct          uint64 // not 0: the buffers are registered, and one-shot pull reads inputs directly from this size on
 	iters, warmup   int
 	itersGiven      bool
 	rounds, replays int // 0: the default
@@ -75,7 +75,7 @@ func (o *benchOptions) measured(a *app, c *cobra.Command, replays int) {
 	f.StringVarP(&o.stepFactor, "stepfactor", "f", "2", "each size is this many times the one before")
 	f.StringVarP(&o.stepBytes, "stepbytes", "i", "", "instead of -f, each size is this many bytes more than the one before")
 	f.BoolVar(&o.around, "around", false, "each size also with one element less and one more")
-	f.StringVar(&o.direct, "direct", "", "register the inputs: peers read them where they are, with oneshot-pull from this size on; 1: always (default: not registered)")
+	f.StringVar(&o.direct, "direct", "", "register the buffers: peers read inputs where they are, with twoshot-pull always, with oneshot-pull out of place from this size on; 1: always (default: not registered)")
 	f.IntVarP(&o.iters, "iters", "n", 0, fmt.Sprintf("calls in a captured graph (default %d, fewer where they take long)", benchIters))
 	f.IntVarP(&o.warmup, "warmup", "w", 1, "replays of the graph ahead of those that are timed")
 	f.IntVar(&o.replays, "replays", 0, fmt.Sprintf("timed replays in a round (default %d, fewer where they take long)", replays))

@@ -17,7 +17,7 @@ type benchReport struct {
 	Knobs       allreduce.Knobs   `json:"knobs,omitzero"`
 	Measurement *topo.Measurement `json:"measurement,omitempty"`
 	Table       allreduce.Table   `json:"table,omitempty"`        // what auto went by
-	DirectBytes uint64            `json:"direct_bytes,omitempty"` // inputs were registered, and oneshot-pull read them directly from this size on
+	DirectBytes uint64            `json:"direct_bytes,omitempty"` // the buffers were registered, and oneshot-pull read inputs directly from this size on
 	Seed        uint64            `json:"seed"`
 	Clock       string            `json:"clock"`
 	Iters       int               `json:"iters"` // calls of a graph; a row says how many it had

@@ -165,21 +165,37 @@ func TestBenchText(t *testing.T) {
 	require.Regexp(t, `(?m)^ +2048 +512 +f32 +sum +host +\d+x\d+ \| +[\d.]+ +[\d.]+ +[\d.]+ +0 \|`, stdout)
 }
 
-// Where direct kernels cannot run, all leaves them out with a note, and the floor, which is made of their flags, is none.
-// With --direct the inputs are registered, and the results the same.
+// With --direct what is read is registered, in place too, and the results are the same.
 func TestBenchDirect(t *testing.T) {
+	rt, err := launcher.Open(launcher.Config{Backend: launcher.Emu})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, rt.Close()) }()
+	g, err := allreduce.NewGroup(rt, allreduce.Config{Ranks: 3})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, g.Close()) }()
+	c := &groupContender{rt: rt, g: g, registers: true, timeout: 10 * time.Second}
+	require.NoError(t, c.open(t.Context(), row{allreduce.F32, 100}, 1))
+	for _, bufs := range [][]launcher.Buffer{c.b.in, c.b.out} {
+		_, err := g.Register(bufs)
+		require.ErrorContains(t, err, "overlap a registered buffer")
+	}
+	require.NoError(t, c.close())
+
 	code, r := benchJSON(t, "--algo", "oneshot-pull,twoshot-pull", "--ranks", "3", "-b", "1000", "-e", "4000", "-f", "4", "--direct", "2K", "--floor=false")
 	require.Equal(t, exitGood, code)
 	require.Equal(t, uint64(2048), r.DirectBytes)
 	require.NotEmpty(t, r.Results)
 }
 
+// Where direct kernels cannot run, all leaves them out with a note each, and the floor, which is made of their flags, is none.
 func TestBenchNoPeers(t *testing.T) {
 	code, r := benchJSON(t, "--machine", "no-p2p", "--algo", "all", "--ranks", "2", "-b", "64", "-e", "64")
 	require.Equal(t, exitGood, code, r.Error)
 	require.Len(t, r.Results, 3)
 	require.Equal(t, []string{"auto", "copy", "host"}, []string{r.Results[0].Name, r.Results[1].Name, r.Results[2].Name})
-	require.Contains(t, strings.Join(r.Notes, "\n"), "2 ranks: oneshot-pull is left out")
+	for _, name := range []string{"oneshot-pull", "nccl"} {
+		require.Equal(t, 1, strings.Count(strings.Join(r.Notes, "\n"), "2 ranks: "+name+" is left out"))
+	}
 	require.NotEmpty(t, r.Floors[0].Incomplete)
 	require.Zero(t, r.Results[0].FloorUS)
 }

@@ -117,7 +117,7 @@ type groupContender struct {
 	g         *allreduce.Group
 	by        allreduce.Table // what its calls go by
 	captured  bool            // they do
-	registers bool            // the inputs
+	registers bool            // the buffers
 	emulated  bool
 	timeout   time.Duration
 	lengths   lengths

@@ -26,9 +26,9 @@ type bench struct {
 	capture func(queue func() error) (*allreduce.Graph, error) // not nil: calls are replays of a graph of one call
 	queue   func(in, out []launcher.Buffer) error              // queues a call on all ranks; newBench's is the group's
 	fill    func(dt allreduce.DType, rng *rand.Rand, in [][]byte)
-	in, out []launcher.Buffer       // whole allocations
-	reg     *allreduce.Registration // of the inputs; nil: none
-	image   []byte                  // host copy of one allocation
+	in, out []launcher.Buffer         // whole allocations
+	regs    []*allreduce.Registration // of both
+	image   []byte                    // host copy of one allocation
 	payload [][]byte
 	want    []byte
 	first   []byte // what rank 0 got
@@ -50,10 +50,16 @@ func newBench(rt *launcher.Runtime, g *allreduce.Group, r row, timeout time.Dura
 	return b, nil
 }
 
-// register lets peers read the inputs where they are.
-func (b *bench) register() (err error) {
-	b.reg, err = b.g.Register(b.in)
-	return err
+// register lets peers read the inputs where they are. Those of calls in place are the outputs.
+func (b *bench) register() error {
+	for _, bufs := range [][]launcher.Buffer{b.in, b.out} {
+		reg, err := b.g.Register(bufs)
+		if err != nil {
+			return err
+		}
+		b.regs = append(b.regs, reg)
+	}
+	return nil
 }
 
 // fillFor chooses payloads for a plan. NCCL's order of summing, and so its rounding, is its own: it gets numbers whose sums are
@@ -66,8 +72,8 @@ func (b *bench) fillFor(p *allreduce.Plan) {
 
 func (b *bench) free() error {
 	var errs []error
-	if b.reg != nil {
-		errs = append(errs, b.reg.Close())
+	for _, reg := range b.regs {
+		errs = append(errs, reg.Close())
 	}
 	for _, list := range [][]launcher.Buffer{b.in, b.out} {
 		for _, buf := range list {

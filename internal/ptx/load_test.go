@@ -39,13 +39,15 @@ func TestParseShippedKernels(t *testing.T) {
 	}
 }
 
-// Signature.Waits: in the body, or in any function if the body calls; comments and other operations do not count.
+// Signature.Waits: in the body, or in a function that it calls, over others too; comments and other operations do not count, and
+// neither does a function that only others call.
 func TestWaits(t *testing.T) {
 	src := ".version 7.8\n.target sm_90\n.address_size 64\n" +
-		".func f() { griddepcontrol.wait; ret; }\n" +
+		".func (.reg .b32 x) h();\n.func f() { griddepcontrol.wait; ret; }\n.func g(.reg .b32 f) { ret; }\n.func (.reg .b32 x) h() { call f; ret; }\n" +
 		".entry waits() { { griddepcontrol.wait; } ret; }\n" +
 		".entry never() { griddepcontrol.launch_dependents; /* griddepcontrol.wait; */ ret; } // griddepcontrol.wait;\n" +
-		".entry calls() { call f; ret; }\n.entry after() { ret; }\n"
+		".entry calls() { call f; ret; }\n.entry after() { ret; }\n" +
+		".entry other() { .reg .b32 f; mov.b32 f, 0; call g, (f); ret; }\n.entry deep() { .reg .b32 x; call (x), h; ret; }\n"
 	m, err := Parse("k.ptx", []byte(src))
 	require.NoError(t, err)
 	info, err := Signatures("k.ptx", []byte(src))
@@ -55,5 +57,5 @@ func TestWaits(t *testing.T) {
 	for _, e := range info.Entries {
 		got[e.Name] = e.Waits
 	}
-	require.Equal(t, map[string]bool{"waits": true, "never": false, "calls": true, "after": false}, got)
+	require.Equal(t, map[string]bool{"waits": true, "never": false, "calls": true, "after": false, "other": false, "deep": true}, got)
 }

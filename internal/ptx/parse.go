@@ -36,18 +36,13 @@ type parser struct {
 	inits int // bytes of initialisers so far
 	depth int
 
-	waits, calls bool  // what the top-level item being read holds: griddepcontrol.wait, a call
-	calling      []int // indices of entries that call
-	funcWaits    bool  // some function holds griddepcontrol.wait
+	waiting waiting
 }
 
-// next passes a token, and remembers what Signature.Waits says.
+// next passes a token.
 func (p *parser) next() token {
 	t := p.lexer.next()
-	if t.kind == tokIdent {
-		p.waits = p.waits || t.text == "griddepcontrol" && p.tok.kind == tokDot && p.tok.text == "wait"
-		p.calls = p.calls || t.text == "call"
-	}
+	p.waiting.pass(t, p.tok)
 	return t
 }
 
@@ -126,22 +121,12 @@ func (p *parser) module() {
 	}
 	p.target()
 	for p.tok.kind != tokEOF {
-		p.waits, p.calls = false, false
 		entries := len(p.file.info.Entries)
 		p.toplevel()
-		switch {
-		case len(p.file.info.Entries) == entries:
-			p.funcWaits = p.funcWaits || p.waits
-		case p.calls:
-			p.calling = append(p.calling, entries)
-			fallthrough
-		default:
-			p.file.info.Entries[entries].Waits = p.waits
-		}
+		p.waiting.end(len(p.file.info.Entries) > entries)
 	}
-	for _, i := range p.calling {
-		e := &p.file.info.Entries[i]
-		e.Waits = e.Waits || p.funcWaits
+	for i, b := range p.waiting.entries {
+		p.file.info.Entries[i].Waits = p.waiting.reaches(b, map[string]bool{})
 	}
 	p.file.info.File = p.name
 }

@@ -57,7 +57,7 @@ type Signature struct {
 	Params     []Param
 	ParamBytes int    // size of the parameter buffer
 	MaxThreads uint32 // from .maxntid (product) or .reqntid; 0 when not declared
-	Waits      bool   // griddepcontrol.wait stands in the body, or in some function's if the body calls any
+	Waits      bool   // griddepcontrol.wait stands in the body, or in that of a function that it calls by name, directly or through others
 }
 
 // Param is one kernel parameter and its place in the parameter buffer.
