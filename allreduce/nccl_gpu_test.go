@@ -48,18 +48,7 @@ func TestNCCLOnGPUs(t *testing.T) {
 			for _, c := range []trial{{count: 1}, {count: 7, inOff: 1, outOff: 3}, {count: 4096}, {count: 1031, inOff: 2, outOff: 2, skew: 3},
 				{count: 100_000, inPlace: true}, {count: 2_000_000}, {count: 2_000_000, inOff: 1, outOff: 5}} {
 				c.dt = dt
-				inputs, want := r.wholeInputs(c)
-				in, out, _, _ := r.views(c)
-				require.NoError(t, g.AllReduce(in, out, c.count, c.dt))
-				r.sync()
-				r.verify(c, inputs, want)
-				inputs, want = r.wholeInputs(c)
-				ctx, cancel := r.ctx()
-				require.NoError(t, g.Each(ctx, func(ctx context.Context, k *Rank) error {
-					return errors.Join(k.AllReduce(in[k.ID()], out[k.ID()], c.count, c.dt), k.Sync(ctx))
-				}))
-				cancel()
-				r.verify(c, inputs, want)
+				r.wholeCalls(c)
 			}
 		}
 	})

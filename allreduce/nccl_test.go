@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -30,24 +31,31 @@ func standIn(t *testing.T, devices int) (*nccltest.Fake, *launcher.Runtime) {
 
 // wholeInputs gives every rank numbers whose sums are exact in any order.
 func (r *rig) wholeInputs(c trial) (inputs [][]byte, want []byte) {
-	ctx, cancel := r.ctx()
-	defer cancel()
-	_, _, inAt, _ := r.views(c)
-	for p, a := range r.arenas {
-		s := r.g.Rank(p).Stream()
-		host := bytes.Repeat([]byte{poison}, int(r.bytes))
-		require.NoError(r.t, s.CopyIn(ctx, a.out, host))
-		data := make([]byte, c.size())
-		for i := range c.count {
-			c.dt.Store(data[i*c.dt.Size():], float32(r.rng.IntN(17)-8))
+	return r.fillWith(c, func(rng *rand.Rand, dt DType, n uint64) []byte {
+		data := make([]byte, n*dt.Size())
+		for i := range n {
+			dt.Store(data[i*dt.Size():], float32(rng.IntN(17)-8))
 		}
-		copy(host[inAt[p]:], data)
-		require.NoError(r.t, s.CopyIn(ctx, a.in, host))
-		inputs = append(inputs, data)
-	}
-	want = make([]byte, c.size())
-	require.NoError(r.t, Reference(c.dt, want, inputs...))
-	return inputs, want
+		return data
+	})
+}
+
+// wholeCalls makes a call of the whole group and one of each rank by itself, on such numbers.
+func (r *rig) wholeCalls(c trial) {
+	r.t.Helper()
+	inputs, want := r.wholeInputs(c)
+	in, out, _, _ := r.views(c)
+	require.NoError(r.t, r.g.AllReduce(in, out, c.count, c.dt))
+	r.sync()
+	r.verify(c, inputs, want)
+
+	inputs, want = r.wholeInputs(c)
+	ctx, cancel := r.ctx()
+	require.NoError(r.t, r.g.Each(ctx, func(ctx context.Context, k *Rank) error {
+		return errors.Join(k.AllReduce(in[k.ID()], out[k.ID()], c.count, c.dt), k.Sync(ctx))
+	}))
+	cancel()
+	r.verify(c, inputs, want)
 }
 
 // Whole-group calls are one group of NCCL's each, and calls of ranks none; any size is one piece; and the end is a flush.
@@ -67,19 +75,7 @@ func TestNCCL(t *testing.T) {
 	require.Equal(t, "nccl: "+p.Reason, p.String())
 	r := newRig(t, g, 40<<10)
 	for _, c := range []trial{{count: 1}, {count: 5000, dt: F32}, {count: 777, dt: F16, inOff: 1, outOff: 2, skew: 5}, {count: 900, dt: BF16, inPlace: true}} {
-		inputs, want := r.wholeInputs(c)
-		in, out, _, _ := r.views(c)
-		require.NoError(t, g.AllReduce(in, out, c.count, c.dt))
-		r.sync()
-		r.verify(c, inputs, want)
-
-		inputs, want = r.wholeInputs(c)
-		ctx, cancel := r.ctx()
-		require.NoError(t, g.Each(ctx, func(ctx context.Context, k *Rank) error {
-			return errors.Join(k.AllReduce(in[k.ID()], out[k.ID()], c.count, c.dt), k.Sync(ctx))
-		}))
-		cancel()
-		r.verify(c, inputs, want)
+		r.wholeCalls(c)
 	}
 	require.NoError(t, g.AllReduce(make([]launcher.Buffer, 3), make([]launcher.Buffer, 3), 0, F32))
 	counts = f.Counts()

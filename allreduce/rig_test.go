@@ -184,7 +184,9 @@ func (r *rig) ctx() (context.Context, context.CancelFunc) {
 }
 
 // fill gives every rank a fresh payload and a poisoned output, and returns the expected sum.
-func (r *rig) fill(c trial) (inputs [][]byte, want []byte) {
+func (r *rig) fill(c trial) (inputs [][]byte, want []byte) { return r.fillWith(c, payload) }
+
+func (r *rig) fillWith(c trial, payload func(rng *rand.Rand, dt DType, n uint64) []byte) (inputs [][]byte, want []byte) {
 	ctx, cancel := r.ctx()
 	defer cancel()
 	_, _, inAt, _ := r.views(c)
