@@ -16,7 +16,7 @@ import (
 var everyAlgorithm, directAlgorithms, pullAlgorithms = func() (all, direct, pull []Algorithm) {
 	for _, a := range Algorithms()[1:NCCL] {
 		all = append(all, a)
-		if a.direct() {
+		if a.Direct() {
 			direct = append(direct, a)
 		}
 		if a.pulls() {

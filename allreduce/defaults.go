@@ -113,13 +113,13 @@ const ncclBits = "; NCCL does not sum in rank order, so bits can differ from the
 // kernels are such, and each rank's are in the graph of that rank.
 func (p *policy) captures(a Algorithm) bool {
 	if p.last == Auto {
-		return a.direct() || a == NCCL
+		return a.Direct() || a == NCCL
 	}
 	return a != NCCL
 }
 
-// pick is the algorithm of a call, by a tuning table where it has a rule. captured: calls through copy engines and kernels that wait for each other do not mix in
-// a graph, so only direct kernels come in question where there are any.
+// pick is the algorithm of a call, by a tuning table where it has a rule. captured: calls through copy engines and kernels that wait
+// for each other do not mix in a graph, so only direct kernels come in question where there are any.
 func (p *policy) pick(t Table, bytes uint64, dt DType, captured bool) (Algorithm, by) {
 	if p.forced != Auto {
 		return p.forced, by{}
@@ -175,7 +175,7 @@ func (p *policy) bound() {
 		switch {
 		case a.pushes():
 			most = min(most, p.room(a)/16*16)
-		case !a.direct():
+		case !a.Direct():
 			most = min(most, gatherMost(p.world))
 		}
 		if to != 0 {
@@ -278,7 +278,7 @@ func (p *policy) plan(t Table, bytes uint64, dt DType, captured bool, shape func
 func (p *policy) launches(a Algorithm, bytes uint64) (pieces, largest uint64) {
 	most := max(p.limit[a], 16)
 	switch {
-	case a.direct() || a == NCCL:
+	case a.Direct() || a == NCCL:
 		return piecesOf(bytes, most), min(bytes, most)
 	case bytes <= wholeRoom(most, p.world):
 		return 1, bytes

@@ -106,7 +106,7 @@ func NewGroup(rt *launcher.Runtime, cfg Config) (*Group, error) {
 func assemble(rt *launcher.Runtime, cfg Config, s *selector, p *policy) (*Group, error) {
 	g := &Group{rt: rt, cfg: cfg, policy: p, agree: agreement{world: cfg.Ranks}, graphs: map[*Graph]struct{}{}, stop: make(chan struct{})}
 	for a, limit := range p.limit {
-		g.direct = g.direct || limit != 0 && Algorithm(a).direct()
+		g.direct = g.direct || limit != 0 && Algorithm(a).Direct()
 	}
 	g.apart = g.direct || p.forced == NCCL
 	g.meet = newMeeting(cfg.Ranks, g.stop)
@@ -269,13 +269,14 @@ func (g *Group) AllReduce(in, out []launcher.Buffer, count uint64, dt DType) err
 		}
 	}
 	harmonise(ops[:len(g.ranks)])
-	if a := ops[0].call.algorithm; a == NCCL {
+	switch a := ops[0].call.algorithm; {
+	case a == NCCL:
 		return g.enqueueAllNCCL(ops[:len(g.ranks)])
-	} else if a.direct() && ops[0].bytes() > g.policy.limit[a] {
+	case a.Direct() && ops[0].bytes() > g.policy.limit[a]:
 		return g.enqueuePieces(ops[:len(g.ranks)])
-	} else if a.direct() && g.crew != nil && g.recording.Load() == nil {
+	case a.Direct() && g.crew != nil && g.recording.Load() == nil:
 		return g.crew.enqueue(ops[:len(g.ranks)])
-	} else if a.direct() || count == 0 {
+	case a.Direct() || count == 0:
 		for r, rank := range g.ranks {
 			if err := rank.enqueue(&ops[r]); err != nil {
 				return err

@@ -301,7 +301,7 @@ func TestCaptureEachRank(t *testing.T) {
 			require.ErrorContains(t, err, "differ in count")
 			require.Less(t, time.Since(start), g.cfg.Timeout/2, "found by comparison, not by waiting")
 			require.ErrorIs(t, errors.Join(errs...), ErrMismatch)
-			if !alg.direct() {
+			if !alg.Direct() {
 				for p, err := range errs {
 					require.ErrorIs(t, err, ErrMismatch, "rank %d", p)
 				}

@@ -102,7 +102,7 @@ func TestPolicy(t *testing.T) {
 								if a.pushes() && allowed[OneshotPull] {
 									require.LessOrEqual(t, n, p.room(a))
 								}
-								if n <= most && a.direct() && (allowed[OneshotPull] || n <= p.room(a)) {
+								if n <= most && a.Direct() && (allowed[OneshotPull] || n <= p.room(a)) {
 									require.LessOrEqual(t, n, p.limit[a], "one launch")
 								}
 								require.Contains(t, p.why(n, F16, b), "because")

@@ -37,8 +37,8 @@ func Algorithms() []Algorithm {
 func (a Algorithm) pulls() bool  { return a == OneshotPull || a == TwoshotPull }
 func (a Algorithm) pushes() bool { return a == OneshotPush || a == TwoshotPush }
 
-// direct is whether kernels reach the peers' memory themselves.
-func (a Algorithm) direct() bool { return a.pulls() || a.pushes() }
+// Direct is whether kernels of ours reach the peers' memory themselves; a tuning table's grids are for these.
+func (a Algorithm) Direct() bool { return a.pulls() || a.pushes() }
 
 func (a Algorithm) String() string {
 	if a >= numAlgorithms {

@@ -49,7 +49,7 @@ func (k *kit) launch(r *Rank, a Algorithm, dt DType, n uint64, want grid) error 
 // dependent is whether a call's blocks may be there before those of the call ahead have gone.
 func (r *Rank) dependent() bool {
 	for a, k := range r.kits {
-		if k != nil && k.dependent && Algorithm(a).direct() {
+		if k != nil && k.dependent && Algorithm(a).Direct() {
 			return true
 		}
 	}
@@ -189,7 +189,7 @@ func (r *Rank) enqueue(op *operation) error {
 	}
 	var err error
 	switch a := op.call.algorithm; {
-	case a.direct():
+	case a.Direct():
 		err = r.enqueueDirect(op)
 	case a == NCCL:
 		err = r.enqueueNCCL(p, op)
@@ -297,7 +297,7 @@ func (r *Rank) build(l *loaded) (err error) {
 		if limit[a] == 0 || Algorithm(a) == NCCL {
 			continue
 		}
-		k := &kit{dependent: l[a].dependent && Algorithm(a).direct()}
+		k := &kit{dependent: l[a].dependent && Algorithm(a).Direct()}
 		r.kits[a] = k
 		for _, dt := range DTypes() {
 			if k.kernels[dt], err = l[a].module.Kernel(sources[a].entry + dt.String()); err != nil {

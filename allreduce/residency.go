@@ -101,7 +101,7 @@ func (g *Group) blocksPerSM() (map[int]int, error) {
 		seen[r.dev] = true
 		for threads := 32; threads <= maxThreads; threads += 32 {
 			for a, kit := range r.kits {
-				if kit == nil || !Algorithm(a).direct() {
+				if kit == nil || !Algorithm(a).Direct() {
 					continue
 				}
 				for _, k := range kit.kernels {

@@ -216,7 +216,7 @@ func (s *selector) policy(want Algorithm) (*policy, error) {
 		return p, nil
 	}
 	if want != Auto {
-		if why := s.refuse(want); why != "" && want.direct() {
+		if why := s.refuse(want); why != "" && want.Direct() {
 			return nil, &PlanError{Algorithm: want, Reason: why, Remedy: remedy}
 		}
 		return p, nil
@@ -255,7 +255,7 @@ func (s *selector) rung() (Algorithm, string) {
 func (s *selector) nextRung(p policy, refused string) *policy {
 	p.limit = [numAlgorithms]uint64{}
 	for a := range p.allowed {
-		p.allowed[a] = p.allowed[a] && !Algorithm(a).direct()
+		p.allowed[a] = p.allowed[a] && !Algorithm(a).Direct()
 	}
 	p.last, p.rung = Copy, refused+", so direct kernels cannot run"
 	if noCopy := s.refuseCopy(); noCopy != "" {

@@ -96,7 +96,7 @@ func TestCaptureBy(t *testing.T) {
 	rt := openAny(t)
 	var all Table
 	for _, a := range Algorithms()[1:] {
-		if a.direct() {
+		if a.Direct() {
 			all = append(all, Rule{Algorithm: a})
 		}
 	}
@@ -106,7 +106,7 @@ func TestCaptureBy(t *testing.T) {
 		by := Table{{Algorithm: a, Blocks: 2, Threads: 64}}
 		plan, err := g.PlanBy(by, 5000, F32)
 		require.NoError(t, err)
-		if !a.direct() {
+		if !a.Direct() {
 			require.NotEqual(t, a, plan.Algorithm, "does not mix with the others in a graph")
 			continue
 		}

@@ -38,7 +38,7 @@ func (r *benchRun) field(ctx context.Context, w *worldReport) (f *field, err err
 			r.rep.note("%d ranks: %v is left out: %v", w.Ranks, alg, err)
 		} else if err != nil {
 			return f, err
-		} else if isDirect(alg) {
+		} else if alg.Direct() {
 			direct = append(direct, allreduce.Rule{Algorithm: alg})
 		}
 	}
@@ -66,7 +66,7 @@ func (r *benchRun) field(ctx context.Context, w *worldReport) (f *field, err err
 		}
 	}
 	for _, alg := range r.set.algorithms {
-		if isDirect(alg) || refused[alg] || alg == allreduce.NCCL && r.nccl != nil {
+		if alg.Direct() || refused[alg] || alg == allreduce.NCCL && r.nccl != nil {
 			continue
 		}
 		g, err := r.group(f, w, alg, nil)
@@ -84,9 +84,6 @@ func (r *benchRun) field(ctx context.Context, w *worldReport) (f *field, err err
 	}
 	return f, err
 }
-
-// isDirect is whether kernels of ours reach the peers' memory themselves.
-func isDirect(a allreduce.Algorithm) bool { return a < allreduce.Copy }
 
 func (r *benchRun) group(f *field, w *worldReport, alg allreduce.Algorithm, t allreduce.Table) (*allreduce.Group, error) {
 	cfg := r.set.worldConfig(&r.rep.machineReport, w, r.rep.Measurement, alg, t, largest(r.set.rows))

@@ -76,7 +76,7 @@ failed run leaves the file as it was. On emulated devices it runs too; the times
 func directNames() []string {
 	var names []string
 	for _, a := range allreduce.Algorithms()[1:] {
-		if isDirect(a) {
+		if a.Direct() {
 			names = append(names, a.String())
 		}
 	}
@@ -152,14 +152,14 @@ func (o *tuneOptions) check(a *app, given func(string) bool) (*tuner, error) {
 		return nil, usagef("FENCELINE_ALGO", set.knobs.Algorithm.String(), "it forces one algorithm, and there is nothing to tune: unset it")
 	}
 	for _, alg := range set.algorithms {
-		if !isDirect(alg) && !set.every {
+		if !alg.Direct() && !set.every {
 			return nil, usagef("--algo", alg.String(), "it has no grid to tune: use some of %s", strings.Join(directNames(), ", "))
 		}
 	}
 	if len(set.algorithms) == 0 {
 		set.algorithms, set.every = allreduce.Algorithms()[1:], true
 	}
-	set.algorithms = slices.DeleteFunc(set.algorithms, func(alg allreduce.Algorithm) bool { return !isDirect(alg) })
+	set.algorithms = slices.DeleteFunc(set.algorithms, func(alg allreduce.Algorithm) bool { return !alg.Direct() })
 	if t.blocks, err = numbers("--blocks", o.blocks, 1, flags.MaxBlocks); err != nil {
 		return nil, err
 	}
