@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/fenceline/fenceline/allreduce"
@@ -82,13 +81,6 @@ func (r *benchReport) start(set *benchSettings, l lengths) {
 	}
 	r.Table = set.rules()
 	r.Results = []benchResult{}
-}
-
-// note adds a remark, once.
-func (r *benchReport) note(format string, args ...any) {
-	if s := fmt.Sprintf(format, args...); !slices.Contains(r.Notes, s) {
-		r.Notes = append(r.Notes, s)
-	}
 }
 
 func (r *benchReport) finish(err error) {

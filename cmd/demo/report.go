@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/fenceline/fenceline/allreduce"
 	"github.com/fenceline/fenceline/launcher"
@@ -22,6 +23,13 @@ type machineReport struct {
 	Notes   []string      `json:"notes,omitempty"`
 
 	machine *topo.Machine
+}
+
+// note adds a remark, once.
+func (r *machineReport) note(format string, args ...any) {
+	if s := fmt.Sprintf(format, args...); !slices.Contains(r.Notes, s) {
+		r.Notes = append(r.Notes, s)
+	}
 }
 
 // runReport is the whole of a run. Text and JSON are both printed from it.

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/fenceline/fenceline/allreduce"
@@ -43,12 +42,6 @@ type tuneChoice struct {
 func (r *tuneReport) start(t *tuner) {
 	r.machineReport, r.Worlds, r.DirectBytes, r.Seed, r.Clock = t.rep.machineReport, t.rep.Worlds, t.set.direct, t.set.seed, t.rep.Clock
 	r.Blocks, r.Threads, r.Choices = t.blocks, t.threads, []tuneChoice{}
-}
-
-func (r *tuneReport) note(format string, args ...any) {
-	if s := fmt.Sprintf(format, args...); !slices.Contains(r.Notes, s) {
-		r.Notes = append(r.Notes, s)
-	}
 }
 
 func (r *tuneReport) finish(err error) {
