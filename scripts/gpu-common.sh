@@ -2,7 +2,8 @@
 # What gpu-check.sh and gpu-links.sh share. They source it in the repository's root; it does nothing by itself.
 export bin=bin/gpu
 packages="internal/cuda launcher topo/nvml topo/probe allreduce examples/addpeer"
-export NCCL_NVLS_ENABLE=0 # a multicast object can put the GPUs of a host out of service
+# A multicast object can put the GPUs of a host out of service: nothing here may make one.
+export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
 status=0
 declare -a rows # the lines of the table
 

@@ -18,8 +18,6 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 . scripts/gpu-common.sh
 known="topo tests bench tune stress nccl"
-# A multicast object can put the GPUs of a host out of service: nothing here may make one.
-export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
 export backend=${BACKEND:-cuda}
 budget=${BUDGET:-590}
 python=${TORCH_PYTHON:-python3}
