@@ -81,6 +81,7 @@ const (
 	defaultTimeout  = 10 * time.Second
 	longestTimeout  = 24 * time.Hour
 	mostMaxBytes    = 1 << 40
+	mostPushBytes   = 4 << 30 // the kernels count pairs of words in 32 bits
 )
 
 func bad(arg, format string, args ...any) error {
@@ -118,8 +119,8 @@ func (c *Config) validate(rt *launcher.Runtime) error {
 		return bad("MaxBytes", "%d is not a multiple of 16", c.MaxBytes)
 	case c.MaxBytes > mostMaxBytes:
 		return bad("MaxBytes", "%d is above 1 TiB", c.MaxBytes)
-	case c.PushBytes%16 != 0 || c.PushBytes > mostMaxBytes:
-		return bad("PushBytes", "%d: use a multiple of 16 up to 1 TiB", c.PushBytes)
+	case c.PushBytes%16 != 0 || c.PushBytes > mostPushBytes:
+		return bad("PushBytes", "%d: use a multiple of 16 up to 4 GiB", c.PushBytes)
 	case c.Timeout < 0 || c.Timeout > longestTimeout:
 		return bad("Timeout", "%v: use up to %v, or 0 for %v", c.Timeout, longestTimeout, defaultTimeout)
 	case c.Blocks < 0 || c.Blocks > flags.MaxBlocks:

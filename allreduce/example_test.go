@@ -137,7 +137,7 @@ func ExampleSelect() {
 		fmt.Println(plan)
 	}
 	// Output:
-	// oneshot-push (32×256): all 2 devices reach each other directly, if their NVLinks mean what they usually do: nothing states their peer access; the default up to 524288 bytes of 2 ranks over NVLink
+	// oneshot-push (64×128): all 2 devices reach each other directly, if their NVLinks mean what they usually do: nothing states their peer access; the default up to 524288 bytes of 2 ranks over NVLink
 	// host (16×256): FENCELINE_P2P_DISABLE=1 turns direct access off, so direct kernels cannot run and copies would pass through host memory anyway
 }
 

@@ -225,6 +225,7 @@ func TestBadConfig(t *testing.T) {
 		"unknown algorithm \"9\"":                 {Algorithm: 9},
 		"MaxBytes: 8 is not":                      {MaxBytes: 8},
 		"PushBytes: 8: use a multiple of 16":      {PushBytes: 8},
+		"PushBytes: 8589934592: use a multiple":   {PushBytes: 8 << 30},
 		"table: rule 0 prefers":                   {Table: Table{{}}},
 		"1→0: device 1 cannot read":               {Algorithm: OneshotPull},
 	} {

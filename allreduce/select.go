@@ -73,7 +73,7 @@ func Select(in SelectInput) (Plan, error) {
 	p.table, p.most, p.push = in.Table, in.MaxBytes, in.PushBytes
 	p.bound()
 	return p.plan(p.table, in.Bytes, in.DType, false, func(a Algorithm, n uint64, want grid) (int, int) {
-		return shapeBy(want, a, n, p.world, func(int) int { return p.table.mostBlocks() })
+		return shapeBy(want, a, n, p.world, func(int) int { return p.table.mostBlocks(p.world) })
 	}), nil
 }
 
@@ -106,8 +106,8 @@ func (in *SelectInput) validate() error {
 	switch {
 	case in.MaxBytes%16 != 0 || in.MaxBytes > mostMaxBytes:
 		return bad("MaxBytes", "%d: use a multiple of 16 up to 1 TiB", in.MaxBytes)
-	case in.PushBytes%16 != 0 || in.PushBytes > mostMaxBytes:
-		return bad("PushBytes", "%d: use a multiple of 16 up to 1 TiB", in.PushBytes)
+	case in.PushBytes%16 != 0 || in.PushBytes > mostPushBytes:
+		return bad("PushBytes", "%d: use a multiple of 16 up to 4 GiB", in.PushBytes)
 	case in.Bytes > most:
 		return bad("bytes", "%d is above %d", in.Bytes, uint64(most))
 	case !in.DType.valid():
@@ -145,9 +145,9 @@ func (t Table) asks(a Algorithm, world int) bool {
 	return slices.ContainsFunc(t, func(r Rule) bool { return r.Algorithm == a && (r.World == 0 || r.World == world) })
 }
 
-// mostBlocks is the largest grid that calls may have.
-func (t Table) mostBlocks() int {
-	most := mostBlocks
+// mostBlocks is the largest grid that calls of so many ranks may have.
+func (t Table) mostBlocks(world int) int {
+	most := mostBlocks(OneshotPush, world)
 	for i := range t {
 		most = max(most, t[i].Blocks)
 	}

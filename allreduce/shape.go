@@ -5,7 +5,7 @@ package allreduce
 func shape(a Algorithm, n uint64, world int, fit func(threads int) int) (blocks, threads int) {
 	work := workOf(a, n, world)
 	threads = blockOf(a, work, world)
-	return min(blocksFor(work, threads), fit(threads)), threads
+	return min(blocksFor(a, work, threads, world), fit(threads)), threads
 }
 
 // shapeBy is shape where a table may prefer a number of threads, of blocks, or both.
@@ -13,7 +13,7 @@ func shapeBy(want grid, a Algorithm, n uint64, world int, fit func(threads int) 
 	blocks, threads = shape(a, n, world, fit)
 	if want.threads != 0 {
 		threads = want.threads
-		blocks = min(blocksFor(workOf(a, n, world), threads), fit(threads))
+		blocks = min(blocksFor(a, workOf(a, n, world), threads, world), fit(threads))
 	}
 	if want.blocks != 0 {
 		blocks = min(want.blocks, fit(threads))
@@ -33,20 +33,20 @@ func workOf(a Algorithm, n uint64, world int) uint64 {
 	return packsOf(n)
 }
 
-// blockOf is the number of threads in a block. Larger blocks, and so fewer flags, pay when there is much to do. Pull:
-// measured on one H200 with 2, 4 and 8 virtual ranks, 1 KB to 1 MB. Push has no flags for each block, and small
-// blocks spread over more of the device: measured with prototypes at 8 KB, and to be tuned.
+// blockOf is the number of threads in a block. Larger blocks, and so fewer flags, pay when there is much to do. Push has no
+// flags for each block, and small blocks spread over more of the device. Measured on one H200 with 2, 4 and 8 virtual
+// ranks: pull from 1 KB to 1 MB, push from 8 KB to 512 KB.
 func blockOf(a Algorithm, work uint64, world int) int {
 	small, large := uint64(256), uint64(16384)/uint64(world)
 	if a.pushes() {
-		small, large = 128, 32*256
+		small, large = 128, 32768
 	}
 	switch {
 	case work < small:
 		return max(64, int(work+31)/32*32)
 	case work > large:
 		return 512
-	case a.pushes() && work <= 32*128:
+	case a.pushes() && work <= 64*128:
 		return 128
 	}
 	return 256
@@ -66,11 +66,18 @@ func chunkOf(n uint64, world int) uint64 {
 // piecesOf is how many launches a message of n bytes takes, one at least.
 func piecesOf(n, most uint64) uint64 { return max(1, (n+most-1)/most) }
 
-func blocksFor(work uint64, threads int) int {
-	return int(min((work+uint64(threads)-1)/uint64(threads), mostBlocks))
+func blocksFor(a Algorithm, work uint64, threads, world int) int {
+	return int(min((work+uint64(threads)-1)/uint64(threads), uint64(mostBlocks(a, world))))
 }
 
-const mostBlocks = 32
+// mostBlocks is the largest grid without a table. Two ranks that share a device need more to fill it, and with push more
+// blocks have no more flags.
+func mostBlocks(a Algorithm, world int) int {
+	if a.pushes() && world <= 2 {
+		return 64
+	}
+	return 32
+}
 
 // Below: how copy and host share out a message. Sizes are in bytes. The bounds are estimates, from links of 25 GB/s and
 // a few microseconds for each copy and each event between devices; not measured.

@@ -100,7 +100,7 @@ func TestCaptureBy(t *testing.T) {
 			all = append(all, Rule{Algorithm: a})
 		}
 	}
-	g := newGroup(t, rt, Config{Ranks: 2, Table: all})
+	g := newGroup(t, rt, Config{Ranks: 3, Share: true, Table: all})
 	r := newRig(t, g, 32<<10)
 	for _, a := range Algorithms()[1:] {
 		by := Table{{Algorithm: a, Blocks: 2, Threads: 64}}
@@ -124,8 +124,8 @@ func TestCaptureBy(t *testing.T) {
 	}
 	plan, err := g.PlanBy(Table{{Algorithm: OneshotPull, Blocks: 64, Threads: 32}}, 5000, F32)
 	require.NoError(t, err)
-	require.Equal(t, mostBlocks, plan.Blocks, "room was reserved for so many")
-	wide := newGroup(t, openEmu(t, "nvlink", 2), Config{Ranks: 2, Table: Table{{Algorithm: OneshotPull, Blocks: 48, Threads: 64}}})
+	require.Equal(t, mostBlocks(OneshotPull, 3), plan.Blocks, "room was reserved for so many")
+	wide := newGroup(t, openEmu(t, "nvlink", 3), Config{Ranks: 3, Table: Table{{Algorithm: OneshotPull, Blocks: 48, Threads: 64}}})
 	plan, err = wide.Plan(5000, F32)
 	require.NoError(t, err)
 	require.Equal(t, [2]int{48, 64}, [2]int{plan.Blocks, plan.Threads})

@@ -13,7 +13,7 @@
 #define __global__ __attribute__((global))
 #define __device__ __attribute__((device))
 #define __forceinline__ inline __attribute__((always_inline))
-#define __launch_bounds__(n) __attribute__((launch_bounds(n)))
+#define __launch_bounds__(...) __attribute__((launch_bounds(__VA_ARGS__)))
 #endif
 #if defined(__CUDACC__) && !defined(__clang__)
 #define FL_PARAM const __grid_constant__  // parameters indexed at run time stay in constant memory
@@ -77,6 +77,8 @@ FL_DEVICE u32 thread() { u32 v; asm volatile("mov.u32 %0, %%tid.x;" : "=r"(v)); 
 FL_DEVICE u32 threads() { u32 v; asm volatile("mov.u32 %0, %%ntid.x;" : "=r"(v)); return v; }
 FL_DEVICE u32 block() { u32 v; asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(v)); return v; }
 FL_DEVICE u32 blocks() { u32 v; asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(v)); return v; }
+// opaque: v, of which a compiler knows nothing, so that what is computed from it again is not kept in registers until then.
+FL_DEVICE u32 opaque(u32 v) { asm volatile("mov.u32 %0, %0;" : "+r"(v)); return v; }
 FL_DEVICE u64 now_ns() { u64 v; asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(v)); return v; }
 
 // ---- Addresses ----

@@ -26,25 +26,36 @@
 
 namespace fl {
 
-// N: the world size, or 0 for one known only at run time.
-template <class T, u32 N>
+// N: the world size, or 0 for one known only at run time. U: how many pairs a thread has under way at once.
+template <class T, u32 N, u32 U>
 FL_DEVICE void oneshot_push(const PushArgs& a) {
     const Comm c = {global(a.control), global(a.status), a.timeout_ns, a.rank, N != 0 ? N : a.world};
     const Comm turn = counting(c, __builtin_offsetof(PacketControl, oneshot));
     const Pairs<T> in(global(a.in), a.count), out(global(a.out), a.count);
-    const u64 first = block() * threads() + thread(), stride = blocks() * threads(), pairs = in.pairs();
+    const u32 first = block() * threads() + thread(), stride = blocks() * threads(), pairs = in.pairs();
     const Boxes<N> boxes(c, a.box);
     const u64 pitch = 16 * a.slots, half = c.world * pitch;
-    const u64 my_box = boxes[0] + 16 * first;
+    const u64 my_box = boxes[0] + 16 * (u64)first;
+
+    // load has the pairs i, i + stride, … on their way together, where they are whole.
+    auto load = [&](Pair (&x)[U], u32 i) {
+#pragma unroll
+        for (u32 u = 0; u < U; u++) x[u] = load8_if(in.whole(i + u * stride), in.at(i + u * stride));
+    };
+    // load_rest loads those that are not.
+    auto load_rest = [&](Pair (&x)[U], u32 i) {
+#pragma unroll
+        for (u32 u = 0; u < U; u++)
+            if (const u32 at = i + u * stride; at < pairs && !in.whole(at)) x[u] = in.load(at);
+    };
 
     const bool early = pairs < EARLY_BYTES / 8;
-    const u64 first_in = in.base + 8 * first;
-    const bool first_here = in.whole(first);
-    needed_before_wait(first_here ? first_in : c.control);
+    needed_before_wait(in.at(first));
     wait_for_stream();
     if (early) release_stream();
-    // The first pair, the epoch and the poison mark are on their way together.
-    Pair x = load8_if(first_here, first_in);
+    // The first pairs, the epoch and the poison mark are on their way together.
+    Pair x[U];
+    load(x, first);
     const u32 epoch = begin(turn);
     const bool failed = poisoned(c);
     const u64 now = epoch & 1 ? half : 0;
@@ -52,9 +63,19 @@ FL_DEVICE void oneshot_push(const PushArgs& a) {
 
     if (!failed) {
         if (publishes(epoch)) fence_release();  // what the kernel before wrote, ahead of the packets: see packets.cuh
-        if (!first_here && first < pairs) x = in.load(first);
-        for (u64 i = first; i < pairs; i += stride)
-            boxes.send(mine + 16 * i, packet(i == first ? x : in.load(i), epoch));
+        load_rest(x, first);
+        Pair more[U];
+#pragma unroll
+        for (u32 u = 0; u < U; u++) more[u] = x[u];
+        for (u32 i = first; i < pairs; i += U * stride) {
+            if (i != first) {
+                load(more, i);
+                load_rest(more, i);
+            }
+#pragma unroll
+            for (u32 u = 0; u < U; u++)
+                if (i + u * stride < pairs) boxes.send(mine + 16 * (u64)(i + u * stride), packet(more[u], epoch));
+        }
         if (refreshes(epoch))
             for (u64 i = pairs + first; i < a.slots; i += stride) boxes.send(mine + 16 * i, packet({}, epoch));
     }
@@ -63,11 +84,18 @@ FL_DEVICE void oneshot_push(const PushArgs& a) {
     if (thread() / 32 == threads() / 32 - 1) commit(turn, epoch);
     if (failed) return;
 
-    u64 from = my_box + now;
-    for (u64 i = first; i < pairs; i += stride, from += 16 * stride) {
-        if (i != first) x = in.load(i);
-        if (!collect_sum<T, N>(c, from, pitch, epoch, x)) return;
-        out.store(i, x);
+    for (u32 i = first; i < pairs; i += U * stride) {
+        if (i != first) {
+            load(x, i);
+            load_rest(x, i);
+        }
+        u32 end = 1;
+#pragma unroll
+        for (u32 u = 1; u < U; u++) end += i + u * stride < pairs;
+        if (!collect_sum<T, N>(c, my_box + now + 16 * (u64)(i - first), pitch, 16 * (u64)stride, end, epoch, x)) return;
+#pragma unroll
+        for (u32 u = 0; u < U; u++)
+            if (u < end) out.store(i + u * stride, x[u]);
     }
     if (publishes(epoch)) fence_release();  // behind the packets' loads: what peers published is then visible to the next kernel
     if (!early) release_stream();
@@ -76,17 +104,19 @@ FL_DEVICE void oneshot_push(const PushArgs& a) {
 template <class T>
 FL_DEVICE void oneshot_push_any(const PushArgs& a) {
     switch (a.world) {
-    case 2: return oneshot_push<T, 2>(a);
-    case 4: return oneshot_push<T, 4>(a);
-    case 8: return oneshot_push<T, 8>(a);
-    default: return oneshot_push<T, 0>(a);
+    case 2:  // with one peer there are registers for two
+        if (a.count > Pairs<T>::V * blocks() * threads()) return oneshot_push<T, 2, 2>(a);
+        return oneshot_push<T, 2, 1>(a);
+    case 4: return oneshot_push<T, 4, 1>(a);
+    case 8: return oneshot_push<T, 8, 1>(a);
+    default: return oneshot_push<T, 0, 1>(a);
     }
 }
 
 }  // namespace fl
 
 #define FL_ENTRY(name, T)                                                                          \
-    extern "C" __global__ void __launch_bounds__(512) name(FL_PARAM fl::PushArgs a) {              \
+    extern "C" __global__ void __launch_bounds__(512, 2) name(FL_PARAM fl::PushArgs a) {           \
         fl::oneshot_push_any<fl::T>(a);                                                            \
     }
 FL_ENTRY(allreduce_oneshot_push_f32, F32)

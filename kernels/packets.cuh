@@ -72,7 +72,8 @@ FL_DEVICE void load_packet_if(bool p, u64 a, Packet& v) {
                  : "+l"(v.w[0]), "+l"(v.w[1]) : "l"(a), "r"((u32)p) : "memory");
 }
 
-FL_DEVICE bool arrived(const Packet& p, u32 epoch) { return epoch_of(p.w[0]) == epoch && epoch_of(p.w[1]) == epoch; }
+// late is 0 once both words are of this epoch.
+FL_DEVICE u32 late(const Packet& p, u32 epoch) { return (epoch_of(p.w[0]) ^ epoch) | (epoch_of(p.w[1]) ^ epoch); }
 
 // ---- The 8 bytes that a packet carries ----
 
@@ -95,28 +96,30 @@ FL_DEVICE void store8(u64 a, const Pair& v) {
 
 FL_DEVICE Packet packet(const Pair& v, u32 epoch) { return {{join(v.w[0], epoch), join(v.w[1], epoch)}}; }
 
-// A buffer of count elements in pairs; the last one may be cut short.
+// A buffer of count elements in pairs; the last one may be cut short. Indices have 32 bits, which hold all of a message
+// that boxes may have room for, and halve the arithmetic.
 template <class T>
 struct Pairs {
     static constexpr u32 V = 8 / T::SIZE;
-    u64 base, count;
-    bool aligned;  // base, to 8 bytes
-    FL_DEVICE Pairs(u64 b, u64 n) : base(b), count(n), aligned(b % 8 == 0) {}
-    FL_DEVICE u64 pairs() const { return (count + V - 1) / V; }
-    FL_DEVICE bool whole(u64 i) const { return aligned && (i + 1) * V <= count; }
-    FL_DEVICE Pair load(u64 i) const {
-        if (whole(i)) return load8(base + 8 * i);
+    u64 base;
+    u32 count, full;  // elements; pairs that are one aligned word, the first so many or none
+    FL_DEVICE Pairs(u64 b, u64 n) : base(b), count((u32)n), full(b % 8 == 0 ? (u32)n / V : 0) {}
+    FL_DEVICE u32 pairs() const { return (count + V - 1) / V; }
+    FL_DEVICE bool whole(u32 i) const { return i < full; }
+    FL_DEVICE u64 at(u32 i) const { return base + 8 * (u64)i; }
+    FL_DEVICE Pair load(u32 i) const {
+        if (whole(i)) return load8(at(i));
         Pair p = {};
 #pragma unroll
         for (u32 e = 0; e < V; e++)
-            if (i * V + e < count) p.w[e * T::SIZE / 4] |= T::load(base + 8 * i + e * T::SIZE) << (e * T::SIZE % 4 * 8);
+            if (i * V + e < count) p.w[e * T::SIZE / 4] |= T::load(at(i) + e * T::SIZE) << (e * T::SIZE % 4 * 8);
         return p;
     }
-    FL_DEVICE void store(u64 i, const Pair& p) const {
-        if (whole(i)) return store8(base + 8 * i, p);
+    FL_DEVICE void store(u32 i, const Pair& p) const {
+        if (whole(i)) return store8(at(i), p);
 #pragma unroll
         for (u32 e = 0; e < V; e++)
-            if (i * V + e < count) T::store(base + 8 * i + e * T::SIZE, p.w[e * T::SIZE / 4] >> (e * T::SIZE % 4 * 8));
+            if (i * V + e < count) T::store(at(i) + e * T::SIZE, p.w[e * T::SIZE / 4] >> (e * T::SIZE % 4 * 8));
     }
 };
 
@@ -158,16 +161,20 @@ struct Boxes<0> {
 // ---- Waiting ----
 
 // report_packets fills in the rank's record, unless an earlier failure has. Call from the one thread that gave up.
-template <u32 G>
-FL_DEVICE void report_packets(const Comm& c, u32 epoch, u32 first, const Packet (&p)[G], u32 code) {
+template <u32 G, u32 U>
+FL_DEVICE void report_packets(const Comm& c, u32 epoch, u32 first, const Packet (&p)[U][G], u32 code) {
     if (exchange_relaxed_gpu(c.control + __builtin_offsetof(Control, poisoned), 1) != 0) return;
     const u64 rec = c.status + __builtin_offsetof(Status, record);
     u32 missing = 0;
 #pragma unroll
     for (u32 k = 0; k < G; k++) {
-        if (arrived(p[k], epoch)) continue;
+        u32 seen = epoch;
+#pragma unroll
+        for (u32 u = 0; u < U; u++)
+            for (u32 h = 0; h < 2; h++)
+                if (epoch_of(p[u][k].w[h]) != epoch) seen = epoch_of(p[u][k].w[h]);
+        if (seen == epoch) continue;
         missing |= 1u << (first + k);
-        const u32 seen = epoch_of(p[k].w[0]) != epoch ? epoch_of(p[k].w[0]) : epoch_of(p[k].w[1]);
         store_relaxed_sys(rec + __builtin_offsetof(Record, seen) + 4 * (first + k), seen);
     }
     store_relaxed_sys(rec + __builtin_offsetof(Record, slot), SLOT_PACKET);
@@ -178,51 +185,62 @@ FL_DEVICE void report_packets(const Comm& c, u32 epoch, u32 first, const Packet 
     store_relaxed_sys(rec + __builtin_offsetof(Record, code), code);
 }
 
-// collect polls the packets at a, a + pitch, …, of ranks first, first + 1, … until all are of this epoch, the packets that are
-// already when it is called (this rank's own) excepted. The loads of one round are in flight together, and only what has not
-// come is loaded again. False when the time is up or the host says stop: that has been reported, and the call must end
-// without a result. The clock and the host's word are looked at once in 128 rounds: every thread polls here, so that in the
-// emulator, where all take turns, 128 of them already take a while.
-template <u32 G>
-FL_DEVICE bool collect(const Comm& c, u64 a, u64 pitch, u32 first, u32 epoch, Packet (&p)[G]) {
+// collect polls packets until all are of this epoch, those that are already when it is called excepted: U for each of the ranks
+// first, first + 1, …, that of (rank first + k, u) at a + k × pitch + u × step. The loads of one round are in flight together, and
+// only what has not come is loaded again. False when the time is up or the host says stop: that has been reported, and the
+// call must end without a result. The clock and the host's word are looked at once in 128 rounds: every thread polls here,
+// so that in the emulator, where all take turns, 128 of them already take a while.
+template <u32 G, u32 U>
+FL_DEVICE bool collect(const Comm& c, u64 a, u64 pitch, u64 step, u32 first, u32 epoch, Packet (&p)[U][G]) {
     u64 deadline = 0;
     for (u32 n = 1;; n++) {
-        bool need[G], any = false;
 #pragma unroll
-        for (u32 k = 0; k < G; k++) need[k] = !arrived(p[k], epoch);
+        for (u32 j = 0; j < U * G; j++) {
+            Packet& q = p[j / G][j % G];
+            load_packet_if(late(q, epoch) != 0, a + j % G * pitch + j / G * step, q);
+        }
+        u32 any = 0;
 #pragma unroll
-        for (u32 k = 0; k < G; k++) load_packet_if(need[k], a + k * pitch, p[k]);
-#pragma unroll
-        for (u32 k = 0; k < G; k++) any = any || !arrived(p[k], epoch);
-        if (!any) return true;
+        for (u32 j = 0; j < U * G; j++) any |= late(p[j / G][j % G], epoch);
+        if (any == 0) return true;
         if (n % 128 != 0) continue;
         const u64 t = now_ns();
         if (deadline == 0) deadline = t + c.timeout_ns;
         const u32 code = load_relaxed_sys(c.status) != 0 ? CODE_ABORTED : t > deadline ? CODE_TIMEOUT : CODE_OK;
         if (code == CODE_OK) continue;
-        report_packets(c, epoch, first, p, code);
+        report_packets(c, opaque(epoch), first, p, code);
         return false;
     }
 }
 
-// collect_sum adds what all ranks sent to a, a + pitch, …, in rank order, to this rank's own pair. N: the world size, or 0.
-template <class T, u32 N>
-FL_DEVICE bool collect_sum(const Comm& c, u64 a, u64 pitch, u32 epoch, Pair& own) {
+// collect_sum adds to this rank's own U pairs what all ranks sent, in rank order: that of (rank r, pair u) at a + r × pitch + u × step.
+// Of pairs from `end` on there are none. N: the world size, or 0.
+template <class T, u32 N, u32 U>
+FL_DEVICE bool collect_sum(const Comm& c, u64 a, u64 pitch, u64 step, u32 end, u32 epoch, Pair (&own)[U]) {
     constexpr u32 GROUP = N != 0 ? N : 4;
     const u32 world = N != 0 ? N : c.world;
-    const Packet mine = packet(own, epoch), none = {{join(0, ~epoch), join(0, ~epoch)}};
-    float acc[T::V];
+    float acc[U][T::V];
     for (u32 g = 0; g < world; g += GROUP) {
-        Packet p[GROUP];
+        Packet p[U][GROUP];
 #pragma unroll
-        for (u32 k = 0; k < GROUP; k++) p[k] = g + k == c.rank || (N == 0 && g + k >= world) ? mine : none;
-        if (!collect<GROUP>(c, a + g * pitch, pitch, g, epoch, p)) return false;
+        for (u32 j = 0; j < U * GROUP; j++) {
+            const u32 r = g + j % GROUP, u = j / GROUP;
+            const bool there = r == c.rank || (N == 0 && r >= world) || (u != 0 && u >= end);
+            p[u][j % GROUP] = packet(own[u], there ? epoch : ~epoch);
+        }
+        if (!collect(c, a + g * pitch, pitch, step, g, epoch, p)) return false;
 #pragma unroll
-        for (u32 k = 0; k < GROUP; k++)
-            if (N != 0 || g + k < world) accumulate<T>(acc, {{data_of(p[k].w[0]), data_of(p[k].w[1]), 0, 0}}, g + k == 0);
+        for (u32 j = 0; j < U * GROUP; j++) {
+            const Packet& q = p[j / GROUP][j % GROUP];
+            const u32 r = g + j % GROUP;
+            if (N != 0 || r < world) accumulate<T>(acc[j / GROUP], {{data_of(q.w[0]), data_of(q.w[1]), 0, 0}}, r == 0);
+        }
     }
-    const Packed sum = T::pack(acc);
-    own = {{sum.w[0], sum.w[1]}};
+#pragma unroll
+    for (u32 u = 0; u < U; u++) {
+        const Packed sum = T::pack(acc[u]);
+        own[u] = {{sum.w[0], sum.w[1]}};
+    }
     return true;
 }
 

@@ -192,6 +192,6 @@ FL_DEVICE void sum_share(const P& peer, u64 out, const Split& s, u32 world) {
 
 // Calls of fewer bytes let the next one in as early as possible. In a larger one its blocks, which can only wait, would take room
 // and bandwidth from those that work. Measured.
-constexpr u64 EARLY_BYTES = 256 << 10;
+constexpr u64 EARLY_BYTES = 512 << 10;
 
 }  // namespace fl

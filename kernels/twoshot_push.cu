@@ -35,22 +35,35 @@ FL_DEVICE void twoshot_push(const PushArgs& a) {
     const Comm c = {global(a.control), global(a.status), a.timeout_ns, a.rank, N != 0 ? N : a.world};
     const Comm turn = counting(c, __builtin_offsetof(PacketControl, twoshot));
     const Pairs<T> in(global(a.in), a.count), out(global(a.out), a.count);
-    const u64 first = block() * threads() + thread(), stride = blocks() * threads(), pairs = in.pairs();
-    const u64 chunk = (pairs + c.world - 1) / c.world, my_chunk = c.rank * chunk;
+    const u32 first = block() * threads() + thread(), stride = blocks() * threads(), pairs = in.pairs();
+    const u32 chunk = (pairs + c.world - 1) / c.world, my_chunk = c.rank * chunk, last_chunk = (c.world - 1) * chunk;
     const Boxes<N> boxes(c, a.box);
     const u64 pitch = 16 * a.slots, half = c.world * pitch;
 
-    // load has slot i of the chunks of ranks dest(g), dest(g + 1), … on its way together.
-    auto load = [&](Pair (&x)[GROUP], u32 g, u64 i) {
+    // load has slot i of the chunks of ranks dest(g), dest(g + 1), … on its way together, where it is whole.
+    auto load = [&](Pair (&x)[GROUP], u32 g, u32 i) {
 #pragma unroll
         for (u32 k = 0; k < GROUP; k++) {
-            const u64 at = boxes.dest(g + k) * chunk + i;
-            x[k] = load8_if((N != 0 || g + k < c.world) && i < chunk && in.whole(at), in.base + 8 * at);
+            const u32 at = boxes.dest(g + k) * chunk + i;
+            x[k] = load8_if((N != 0 || g + k < c.world) && i < chunk && in.whole(at), in.at(at));
         }
     };
+    // broken: which of these, bit k, are there and not whole. None are where the last chunk's is whole.
+    auto broken = [&](const Pairs<T>& b, u32 i, u32 g, auto chunk_of) {
+        u32 bits = 0;
+        if (!b.whole(last_chunk + i))
+#pragma unroll
+            for (u32 k = 0; k < GROUP; k++) {
+                const u32 at = chunk_of(g + k) * chunk + i;
+                if ((N != 0 || g + k < c.world) && at < pairs && !b.whole(at)) bits |= 1u << k;
+            }
+        return bits;
+    };
+    auto dest = [&](u32 k) { return boxes.dest(k); };
+    auto same = [&](u32 k) { return k; };
 
     const bool early = pairs < EARLY_BYTES / 8;
-    needed_before_wait(in.base + 8 * (my_chunk + first));
+    needed_before_wait(in.at(my_chunk + first));
     wait_for_stream();
     if (early) release_stream();
     // The first pairs, the epoch and the poison mark are on their way together.
@@ -61,24 +74,25 @@ FL_DEVICE void twoshot_push(const PushArgs& a) {
     const u64 now = epoch & 1 ? half : 0;
     const u64 part = now + c.rank * pitch, sum = 2 * half + part;  // where this rank sends
 
-    Pair own = {};
+    Pair own[1] = {};
     if (!failed) {
         if (publishes(epoch)) fence_release();  // what the kernel before wrote, ahead of the packets: see packets.cuh
-        for (u64 i = first; i < chunk; i += stride)
+        for (u32 i = first; i < chunk; i += stride)
             for (u32 g = 0; g < c.world; g += GROUP) {
                 if (i != first || g != 0) load(x, g, i);
-                if (i == first && g == 0) own = x[0];
+                if (i == first && g == 0) own[0] = x[0];
 #pragma unroll
                 for (u32 k = 0; k < GROUP; k++)
                     if (g + k != 0 && (N != 0 || g + k < c.world) && in.whole(boxes.dest(g + k) * chunk + i))
-                        store_packet(boxes[g + k] + part + 16 * i, packet(x[k], epoch));
+                        store_packet(boxes[g + k] + part + 16 * (u64)i, packet(x[k], epoch));
+                if (const u32 bits = broken(in, i, g, dest); bits != 0)
 #pragma unroll 1
-                for (u32 k = 0; k < GROUP && g + k < c.world; k++) {  // what is not whole
-                    const u64 at = boxes.dest(g + k) * chunk + i;
-                    if (at >= pairs || in.whole(at)) continue;
-                    if (g + k != 0) store_packet(global(a.box[boxes.dest(g + k)]) + part + 16 * i, packet(in.load(at), epoch));
-                    else if (i == first) own = in.load(at);
-                }
+                    for (u32 k = 0; k < GROUP; k++) {
+                        if ((bits >> k & 1) == 0) continue;
+                        const u32 to = boxes.dest(g + k), at = to * chunk + i;
+                        if (g + k != 0) store_packet(global(a.box[to]) + part + 16 * (u64)i, packet(in.load(at), epoch));
+                        else if (i == first) own[0] = in.load(at);
+                    }
             }
         if (refreshes(epoch))
             for (u64 i = first; i < a.slots; i += stride) {
@@ -93,28 +107,31 @@ FL_DEVICE void twoshot_push(const PushArgs& a) {
     if (failed) return;
 
     const u64 parts = boxes[0] + now, sums = parts + 2 * half;
-    for (u64 i = first; i < chunk && my_chunk + i < pairs; i += stride) {
-        if (i != first) own = in.load(my_chunk + i);
-        if (!collect_sum<T, N>(c, parts + 16 * i, pitch, epoch, own)) return;
+    for (u32 i = first; i < chunk && my_chunk + i < pairs; i += stride) {
+        if (i != first) own[0] = in.load(my_chunk + i);
+        if (!collect_sum<T, N>(c, parts + 16 * (u64)i, pitch, 0, 1, epoch, own)) return;
         if (N != 2 && publishes(epoch)) fence_release();  // what peers published goes on with the sums, to those it is new to
-        boxes.send(sum + 16 * i, packet(own, epoch));
-        out.store(my_chunk + i, own);
+        boxes.send(sum + 16 * (u64)i, packet(own[0], epoch));
+        out.store(my_chunk + i, own[0]);
     }
 
-    const Packet here = packet({}, epoch), none = packet({}, ~epoch);
-    for (u64 i = first; i < chunk; i += stride)
+    for (u32 i = first; i < chunk; i += stride)
         for (u32 g = 0; g < c.world; g += GROUP) {
-            Packet p[GROUP];
+            Packet p[1][GROUP];
 #pragma unroll
             for (u32 k = 0; k < GROUP; k++) {
-                const bool wanted = g + k != c.rank && (N != 0 || g + k < c.world) && (g + k) * chunk + i < pairs;
-                p[k] = wanted ? none : here;
+                const bool there = g + k == c.rank || (N == 0 && g + k >= c.world) || (g + k) * chunk + i >= pairs;
+                p[0][k] = packet({}, there ? epoch : ~epoch);
             }
-            if (!collect<GROUP>(c, sums + g * pitch + 16 * i, pitch, g, epoch, p)) return;
+            if (!collect(c, sums + g * pitch + 16 * (u64)i, pitch, 0, g, epoch, p)) return;
 #pragma unroll
             for (u32 k = 0; k < GROUP; k++)
-                if (g + k != c.rank && (N != 0 || g + k < c.world) && (g + k) * chunk + i < pairs)
-                    out.store((g + k) * chunk + i, {{data_of(p[k].w[0]), data_of(p[k].w[1])}});
+                if (g + k != c.rank && (N != 0 || g + k < c.world) && out.whole((g + k) * chunk + i))
+                    store8(out.at((g + k) * chunk + i), {{data_of(p[0][k].w[0]), data_of(p[0][k].w[1])}});
+            if (const u32 bits = broken(out, i, g, same); bits != 0)
+#pragma unroll
+                for (u32 k = 0; k < GROUP; k++)
+                    if (g + k != c.rank && (bits >> k & 1) != 0) out.store((g + k) * chunk + i, {{data_of(p[0][k].w[0]), data_of(p[0][k].w[1])}});
         }
     if (publishes(epoch)) fence_release();  // behind the packets' loads: what peers published is then visible to the next kernel
     if (!early) release_stream();
@@ -133,7 +150,7 @@ FL_DEVICE void twoshot_push_any(const PushArgs& a) {
 }  // namespace fl
 
 #define FL_ENTRY(name, T)                                                                          \
-    extern "C" __global__ void __launch_bounds__(512) name(FL_PARAM fl::PushArgs a) {              \
+    extern "C" __global__ void __launch_bounds__(512) name(FL_PARAM fl::PushArgs a) {           \
         fl::twoshot_push_any<fl::T>(a);                                                            \
     }
 FL_ENTRY(allreduce_twoshot_push_f32, F32)
