@@ -12,7 +12,7 @@
 # Few files go to $OUT (default: bin/gpu/out): the table and the pictures, and results.tar.gz with what each step printed, which is
 # written anew after each. scripts/keep-results.sh takes from there what is worth keeping.
 #
-# WORLDS (2,4,8 as far as there are GPUs, and 3), STRESS (5m), CALLS (100000), SIZES ("-b 1K -e 4M -f 2"), ROUNDS, NCCL (the library)
+# WORLDS (2,4,8 as far as there are GPUs, and 3), STRESS (5m), STRESS_FLAGS, CALLS (100000), SIZES ("-b 1K -e 4M -f 2"), ROUNDS, NCCL (the library)
 # and TORCH_PYTHON (python3) change what is measured.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -205,7 +205,8 @@ section_tune() {
 
 section_stress() {
 	local long=${STRESS:-5m}
-	within stress 450 $bin/demo stress --backend "$backend" --duration "$long" --control
+	# shellcheck disable=SC2086 # several flags
+	within stress 570 $bin/demo stress --backend "$backend" --duration "$long" --control ${STRESS_FLAGS:-}
 	[ ! -f "$OUT/stress.txt" ] || grep -vE '^[^ ].* [0-9]+/[0-9]+ ' "$OUT/stress.txt" # without the lines of the litmus tests
 }
 

@@ -182,7 +182,7 @@ func (r *stressReport) printLitmus(w io.Writer) {
 		seen, of := x.Weak()
 		allowedSeen, allowed = allowedSeen+seen, allowed+of
 		forbidden := fmt.Sprint(x.Forbidden())
-		if !slices.ContainsFunc(x.Expect, func(e stress.Seen) bool { return e.Mode != "allowed" }) {
+		if !slices.ContainsFunc(x.Expect, func(e stress.Seen) bool { return e.Forbids() }) {
 			forbidden = "-"
 		}
 		fmt.Fprintf(w, "%-58s %7s %10d %9s %5d/%-2d  %s\n", x.Name, placed(x.Devices), x.Runs, forbidden, seen, of, outcomes(x))
@@ -192,7 +192,7 @@ func (r *stressReport) printLitmus(w io.Writer) {
 	for i := range r.Litmus {
 		x := &r.Litmus[i]
 		for _, e := range x.Expect {
-			if e.Mode != "allowed" && e.Count > 0 {
+			if e.Forbids() && e.Count > 0 {
 				fmt.Fprintf(w, "FORBIDDEN %d of %d times: %s, devices %s: %s: %s\n", e.Count, x.Runs, x.Name, placed(x.Devices), e.Mode, e.Text)
 			}
 		}

@@ -80,6 +80,16 @@ func TestStressForbidden(t *testing.T) {
 	require.Regexp(t, `FAIL: 0 of \d+ calls wrong, 0 bytes overwritten beside the outputs, \d+ forbidden litmus outcomes`, stdout)
 }
 
+// What a test permits is no fault where it is seen, and is not named as one.
+func TestStressPermitted(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "permitted.litmus")
+	require.NoError(t, os.WriteFile(file, []byte("test: stores store\nwhy: a test of this test\nx = 0\nd0.b0.t0\nst.weak.u32 [x], 1\npermitted: [x] = 1\n"), 0o600))
+	code, stdout, _ := demo(t, "stress", "--backend", "emu", "--duration", "100ms", "--litmus-time", "100ms", "--litmus-files", file, "--load", "none")
+	require.Equal(t, exitGood, code, stdout)
+	require.NotContains(t, stdout, "FORBIDDEN")
+	require.Regexp(t, `(?m)^stores store +0 +\d+ +- +1/1 `, stdout)
+}
+
 // Without peer access the turns of copy and host are all there is.
 func TestStressNoP2P(t *testing.T) {
 	code, r, _ := stressJSON(t, "--machine", "no-p2p", "--duration", "2s", "--no-litmus", "--ranks", "2")

@@ -41,6 +41,11 @@ type Seen struct {
 	Count uint64 `json:"count"`
 }
 
+// Forbids is whether what it counts should never have been seen.
+func (s *Seen) Forbids() bool {
+	return s.Mode == litmus.Forbidden.String() || s.Mode == litmus.Always.String()
+}
+
 // LitmusResult is what one test came to on the devices.
 type LitmusResult struct {
 	Name     string    `json:"name"`
@@ -59,7 +64,7 @@ type LitmusResult struct {
 func (r *LitmusResult) Forbidden() uint64 {
 	var n uint64
 	for _, e := range r.Expect {
-		if e.Mode == litmus.Forbidden.String() || e.Mode == litmus.Always.String() {
+		if e.Forbids() {
 			n += e.Count
 		}
 	}
