@@ -42,6 +42,7 @@ type preference struct {
 	world     int
 	to        uint64 // inclusive; 0: no end
 	algorithm Algorithm
+	grid      grid
 }
 
 // shipped is what Auto takes where no tuning table says otherwise. The first line that covers a call, and whose algorithm
@@ -52,16 +53,16 @@ type preference struct {
 // rank, one-shot push twice that, two-shot pull twice the message); not measured on more than two devices.
 var shipped = [...][]preference{
 	linkShared: {
-		{2, 512 << 10, OneshotPush}, {4, 128 << 10, OneshotPush}, {4, 0, OneshotPull},
-		{8, 16 << 10, OneshotPush}, {16, 4 << 10, OneshotPush}, {16, 512 << 10, OneshotPull}, {16, 0, TwoshotPull},
+		{2, 512 << 10, OneshotPush, grid{}}, {4, 128 << 10, OneshotPush, grid{}}, {4, 0, OneshotPull, grid{}},
+		{8, 16 << 10, OneshotPush, grid{}}, {16, 4 << 10, OneshotPush, grid{}}, {16, 512 << 10, OneshotPull, grid{}}, {16, 0, TwoshotPull, grid{}},
 	},
 	linkNVLink: {
-		{2, 512 << 10, OneshotPush}, {2, 0, OneshotPull}, {4, 128 << 10, OneshotPush}, {4, 512 << 10, OneshotPull},
-		{8, 32 << 10, OneshotPush}, {8, 256 << 10, OneshotPull}, {16, 8 << 10, OneshotPush}, {16, 64 << 10, OneshotPull}, {16, 0, TwoshotPull},
+		{2, 512 << 10, OneshotPush, grid{}}, {2, 0, OneshotPull, grid{}}, {4, 128 << 10, OneshotPush, grid{}}, {4, 512 << 10, OneshotPull, grid{}},
+		{8, 32 << 10, OneshotPush, grid{}}, {8, 256 << 10, OneshotPull, grid{}}, {16, 8 << 10, OneshotPush, grid{}}, {16, 64 << 10, OneshotPull, grid{}}, {16, 0, TwoshotPull, grid{}},
 	},
 	linkPCIe: {
-		{2, 64 << 10, OneshotPush}, {2, 0, OneshotPull}, {4, 16 << 10, OneshotPush}, {4, 64 << 10, OneshotPull},
-		{16, 4 << 10, OneshotPush}, {16, 16 << 10, OneshotPull}, {16, 0, TwoshotPull},
+		{2, 64 << 10, OneshotPush, grid{}}, {2, 0, OneshotPull, grid{}}, {4, 16 << 10, OneshotPush, grid{}}, {4, 64 << 10, OneshotPull, grid{}},
+		{16, 4 << 10, OneshotPush, grid{}}, {16, 16 << 10, OneshotPull, grid{}}, {16, 0, TwoshotPull, grid{}},
 	},
 }
 
@@ -252,15 +253,18 @@ func (p *policy) because(bytes uint64, dt DType, b by) string {
 	return p.rung
 }
 
-// grid is the shape that a table prefers; 0 is by size.
+// grid is the shape that a table or a line prefers; 0 is by size.
 type grid struct{ blocks, threads int }
 
-// grid is the one of the rule that decided, if any did.
+// grid is the one of the rule or the line that decided, if any did.
 func (b by) grid() grid {
-	if b.rule == nil {
-		return grid{}
+	switch {
+	case b.rule != nil:
+		return grid{b.rule.Blocks, b.rule.Threads}
+	case b.line != nil:
+		return b.line.grid
 	}
-	return grid{b.rule.Blocks, b.rule.Threads}
+	return grid{}
 }
 
 // plan is what a call does by a table, and why.

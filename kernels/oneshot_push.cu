@@ -26,9 +26,10 @@
 
 namespace fl {
 
-// N: the world size, or 0 for one known only at run time. U: how many pairs a thread has under way at once.
-template <class T, u32 N, u32 U>
+// N: the world size, or 0 for one known only at run time. With one peer there are registers for two pairs under way at once: U.
+template <class T, u32 N>
 FL_DEVICE void oneshot_push(const PushArgs& a) {
+    constexpr u32 U = N == 2 ? 2 : 1;
     const Comm c = {global(a.control), global(a.status), a.timeout_ns, a.rank, N != 0 ? N : a.world};
     const Comm turn = counting(c, __builtin_offsetof(PacketControl, oneshot));
     const Pairs<T> in(global(a.in), a.count), out(global(a.out), a.count);
@@ -104,12 +105,10 @@ FL_DEVICE void oneshot_push(const PushArgs& a) {
 template <class T>
 FL_DEVICE void oneshot_push_any(const PushArgs& a) {
     switch (a.world) {
-    case 2:  // with one peer there are registers for two
-        if (a.count > Pairs<T>::V * blocks() * threads()) return oneshot_push<T, 2, 2>(a);
-        return oneshot_push<T, 2, 1>(a);
-    case 4: return oneshot_push<T, 4, 1>(a);
-    case 8: return oneshot_push<T, 8, 1>(a);
-    default: return oneshot_push<T, 0, 1>(a);
+    case 2: return oneshot_push<T, 2>(a);
+    case 4: return oneshot_push<T, 4>(a);
+    case 8: return oneshot_push<T, 8>(a);
+    default: return oneshot_push<T, 0>(a);
     }
 }
 
