@@ -48,17 +48,19 @@ type preference struct {
 // shipped is what Auto takes where no tuning table says otherwise. The first line that covers a call, and whose algorithm
 // can work, is followed.
 //
-// On one device: measured with prototypes on one H200, 2, 4 and 8 ranks, 8 KB to 512 KB. Over NVLink and PCIe:
-// estimates, from those latencies and the bytes that each algorithm moves (one-shot pull N-1 times the message into each
-// rank, one-shot push twice that, two-shot pull twice the message); not measured on more than two devices.
+// On one device: measured on one H200 with 2, 4 and 8 ranks, 4 KB to 16 MB. Over NVLink: measured on two H200, 1 KB to 2 MB, and
+// for more of them estimated, from the latencies there and the bytes that each algorithm moves (one-shot push 2(N-1) times the
+// message into each rank, one-shot pull N-1, two-shot push 4(N-1)/N, two-shot pull half of that). Over PCIe: estimated.
 var shipped = [...][]preference{
 	linkShared: {
-		{2, 512 << 10, OneshotPush, grid{}}, {4, 128 << 10, OneshotPush, grid{}}, {4, 0, OneshotPull, grid{}},
-		{8, 16 << 10, OneshotPush, grid{}}, {16, 4 << 10, OneshotPush, grid{}}, {16, 512 << 10, OneshotPull, grid{}}, {16, 0, TwoshotPull, grid{}},
+		{2, 512 << 10, OneshotPush, grid{}}, {2, 8 << 20, OneshotPull, grid{}},
+		{4, 64 << 10, OneshotPush, grid{}}, {4, 1 << 20, TwoshotPush, grid{}},
+		{8, 32 << 10, OneshotPush, grid{}}, {16, 8 << 10, OneshotPush, grid{}}, {16, 512 << 10, TwoshotPush, grid{}}, {16, 0, TwoshotPull, grid{}},
 	},
 	linkNVLink: {
-		{2, 512 << 10, OneshotPush, grid{}}, {2, 0, OneshotPull, grid{}}, {4, 128 << 10, OneshotPush, grid{}}, {4, 512 << 10, OneshotPull, grid{}},
-		{8, 32 << 10, OneshotPush, grid{}}, {8, 256 << 10, OneshotPull, grid{}}, {16, 8 << 10, OneshotPush, grid{}}, {16, 64 << 10, OneshotPull, grid{}}, {16, 0, TwoshotPull, grid{}},
+		{2, 512 << 10, OneshotPush, grid{}}, {2, 0, OneshotPull, grid{64, 512}},
+		{4, 64 << 10, OneshotPush, grid{}}, {8, 32 << 10, OneshotPush, grid{}}, {16, 8 << 10, OneshotPush, grid{}},
+		{16, 1 << 20, TwoshotPush, grid{}}, {16, 0, TwoshotPull, grid{}},
 	},
 	linkPCIe: {
 		{2, 64 << 10, OneshotPush, grid{}}, {2, 0, OneshotPull, grid{}}, {4, 16 << 10, OneshotPush, grid{}}, {4, 64 << 10, OneshotPull, grid{}},
@@ -141,13 +143,15 @@ func (p *policy) pick(t Table, bytes uint64, dt DType, captured bool) (Algorithm
 		return p.last, by{nccl: nccl}
 	case !p.allowed[OneshotPull]:
 		return p.pushed(bytes), by{nccl: nccl}
+	case p.world == 1:
+		return OneshotPull, by{nccl: nccl}
 	}
 	var passed bool
 	lines := shipped[p.class]
 	for i := range lines {
 		l := &lines[i]
 		switch {
-		case p.world > l.world || !p.allowed[l.algorithm] || p.world == 1 && l.algorithm != OneshotPull:
+		case p.world > l.world || !p.allowed[l.algorithm]:
 		case l.to != 0 && bytes > l.to || l.algorithm.pushes() && bytes > p.room(l.algorithm):
 			passed = true
 		default:

@@ -31,9 +31,9 @@ func TestGoldenPlans(t *testing.T) {
 	}{
 		"hgx-h100":              {hgx, nil, Knobs{}, "oneshot-push: all 8" + links + "; the default up to 32768 bytes of 8 ranks over NVLink"},
 		"hgx-h100, two":         {hgx, []int{0, 7}, Knobs{}, "oneshot-push: all 2" + links + "; the default up to 524288 bytes of 2 ranks over NVLink"},
-		"gb200":                 {gb200, nil, Knobs{}, "oneshot-push: all 4" + links + "; the default up to 131072 bytes of 4 ranks over NVLink"},
+		"gb200":                 {gb200, nil, Knobs{}, "oneshot-push: all 4" + links + "; the default up to 65536 bytes of 4 ranks over NVLink"},
 		"dgx1":                  {dgx1, nil, Knobs{}, "copy: 0→5: it is not known whether device 0 can read the memory of device 5" + unstated},
-		"dgx1, a mesh":          {dgx1, []int{0, 1, 2, 3}, Knobs{}, "oneshot-push: all 4" + links + "; the default up to 131072 bytes of 4 ranks over NVLink"},
+		"dgx1, a mesh":          {dgx1, []int{0, 1, 2, 3}, Knobs{}, "oneshot-push: all 4" + links + "; the default up to 65536 bytes of 4 ranks over NVLink"},
 		"dgx1, no mesh":         {dgx1, []int{0, 1, 2, 5}, Knobs{}, "copy: 0→5: it is not known whether device 0 can read the memory of device 5" + unstated},
 		"dgx1, NVLink only":     {dgx1, nil, Knobs{P2PLevel: LevelNVL}, "host: the path between devices 0 and 5 is SYS, farther than FENCELINE_P2P_LEVEL=NVL allows" + through},
 		"epyc":                  {epyc, nil, Knobs{}, "oneshot-push: all 5 devices reach each other directly" + reading + "; the default up to 4096 bytes of 5 ranks without NVLink"},
@@ -66,7 +66,7 @@ func TestGoldenEmulated(t *testing.T) {
 		devices []int
 		want    string
 	}{
-		{"dgx1-v100", []int{0, 1, 2, 3}, "oneshot-push: all 4 devices reach each other directly; the default up to 131072 bytes of 4 ranks over NVLink"},
+		{"dgx1-v100", []int{0, 1, 2, 3}, "oneshot-push: all 4 devices reach each other directly; the default up to 65536 bytes of 4 ranks over NVLink"},
 		{"dgx1-v100", []int{0, 1, 2, 3, 4, 5, 6, 7}, "host: devices 0 and 5 have no peer access in either direction, so direct kernels cannot run and copies would pass through host memory anyway"},
 		{"pcie-2socket", []int{4, 5, 6, 7}, "oneshot-push: all 4 devices reach each other directly; the default up to 16384 bytes of 4 ranks without NVLink"},
 		{"one-way", []int{0, 1}, "copy: 1→0: device 1 cannot read the memory of device 0, and direct kernels need both directions"},

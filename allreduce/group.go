@@ -237,7 +237,7 @@ func (g *Group) shape(a Algorithm, n uint64, want grid) (blocks, threads int) {
 	if g.cfg.Blocks != 0 {
 		want.blocks = g.cfg.Blocks
 	}
-	return shapeBy(want, a, n, len(g.ranks), g.fitting)
+	return shape(a, n, len(g.ranks), want, g.fitting)
 }
 
 func (g *Group) fitting(threads int) int { return min(g.fit[threads], g.mostBlocks()) }

@@ -34,7 +34,7 @@ func TestChoose(t *testing.T) {
 	}{
 		"all":         {machine("X11", "1X1", "11X"), []int{0, 1, 2}, Auto, OneshotPush, "all 3 devices reach each other directly; the default up to 16384 bytes of 3 ranks without NVLink"},
 		"one":         {machine("X"), []int{0}, Auto, OneshotPull, "a single rank"},
-		"virtual":     {machine("X0", "0X"), []int{1, 1, 1}, Auto, OneshotPush, "all ranks share device 1; the default up to 131072 bytes of 3 ranks on one device"},
+		"virtual":     {machine("X0", "0X"), []int{1, 1, 1}, Auto, OneshotPush, "all ranks share device 1; the default up to 65536 bytes of 3 ranks on one device"},
 		"one way":     {machine("X1", "0X"), []int{0, 1}, Auto, Copy, "1→0: device 1 cannot read the memory of device 0, and direct kernels need both directions"},
 		"none":        {machine("X0", "0X"), []int{0, 1}, Auto, Host, "devices 0 and 1 have no peer access in either direction, so direct kernels cannot run and copies would pass through host memory anyway"},
 		"subset":      {machine("X10", "1X0", "00X"), []int{0, 1}, Auto, OneshotPush, "all 2 devices reach each other directly; the default up to 65536 bytes of 2 ranks without NVLink"},
@@ -67,7 +67,7 @@ func TestShape(t *testing.T) {
 		for n := uint64(0); n <= 1<<24; n = n*2 + 1 {
 			for world := 1; world <= 16; world++ {
 				for _, limit := range []int{1, 16, 1000} {
-					blocks, threads := shape(a, n, world, fit(limit))
+					blocks, threads := shape(a, n, world, grid{}, fit(limit))
 					require.GreaterOrEqual(t, blocks, 1)
 					require.LessOrEqual(t, blocks, min(limit, mostBlocks(a, world)))
 					require.GreaterOrEqual(t, threads, 64)
@@ -83,10 +83,22 @@ func TestShape(t *testing.T) {
 	}{
 		{OneshotPull, 2, 1, 1, 64}, {OneshotPull, 2, 8, 2, 256}, {Copy, 2, 64, 16, 256}, {OneshotPull, 2, 512, 32, 512},
 		{OneshotPull, 4, 64, 16, 256}, {Host, 4, 128, 16, 512}, {OneshotPull, 8, 8, 2, 256}, {TwoshotPull, 8, 64, 8, 512},
-		{OneshotPush, 8, 8, 8, 128}, {OneshotPush, 2, 32, 32, 128}, {OneshotPush, 2, 64, 64, 128}, {OneshotPush, 2, 256, 64, 256}, {OneshotPush, 2, 512, 64, 512}, {OneshotPush, 4, 256, 32, 256},
-		{TwoshotPush, 8, 64, 8, 128}, {TwoshotPush, 8, 1024, 32, 256}, {TwoshotPush, 8, 1, 1, 64},
+		{OneshotPush, 8, 8, 8, 128}, {OneshotPush, 2, 32, 32, 128}, {OneshotPush, 2, 64, 64, 128}, {OneshotPush, 2, 256, 64, 512}, {OneshotPush, 2, 512, 64, 512}, {OneshotPush, 4, 256, 32, 512},
+		{TwoshotPush, 8, 64, 8, 128}, {TwoshotPush, 8, 1024, 32, 512}, {TwoshotPush, 8, 1, 1, 64},
 	} {
-		blocks, threads := shape(c.a, uint64(c.kb)<<10, c.world, fit(64))
+		blocks, threads := shape(c.a, uint64(c.kb)<<10, c.world, grid{}, fit(64))
 		require.Equal(t, []int{c.blocks, c.threads}, []int{blocks, threads}, "%+v", c)
+	}
+	// One device with 132 SMs, each of which holds one block of 512 threads: all ranks' blocks, and the next call's, share it.
+	for _, c := range []struct{ world, kb, blocks, threads int }{
+		{4, 256, 32, 256}, {4, 512, 32, 256}, {8, 128, 16, 128}, {8, 256, 32, 128}, {8, 512, 16, 256},
+	} {
+		shared := func(threads int) int { return 512 / threads * 132 / (2 * c.world) }
+		blocks, threads := shape(TwoshotPush, uint64(c.kb)<<10, c.world, grid{}, shared)
+		require.Equal(t, []int{c.blocks, c.threads}, []int{blocks, threads}, "%+v", c)
+		blocks, threads = shape(TwoshotPush, uint64(c.kb)<<10, c.world, grid{4, 64}, shared)
+		require.Equal(t, []int{4, 64}, []int{blocks, threads}, "what is preferred")
+		blocks, _ = shape(TwoshotPush, uint64(c.kb)<<10, c.world, grid{64, 512}, shared)
+		require.Equal(t, shared(512), blocks, "as many as there is room for")
 	}
 }

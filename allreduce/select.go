@@ -73,7 +73,7 @@ func Select(in SelectInput) (Plan, error) {
 	p.table, p.most, p.push = in.Table, in.MaxBytes, in.PushBytes
 	p.bound()
 	return p.plan(p.table, in.Bytes, in.DType, false, func(a Algorithm, n uint64, want grid) (int, int) {
-		return shapeBy(want, a, n, p.world, func(int) int { return p.table.mostBlocks(p.world) })
+		return shape(a, n, p.world, want, func(int) int { return p.table.mostBlocks(p.world) })
 	}), nil
 }
 

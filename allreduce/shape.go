@@ -1,24 +1,18 @@
 package allreduce
 
 // shape is the grid of the summing kernel for a launch of n bytes on world ranks. fit(threads) is how many blocks of
-// that size one rank may have, so that all ranks' blocks are resident together.
-func shape(a Algorithm, n uint64, world int, fit func(threads int) int) (blocks, threads int) {
+// that size one rank may have, so that all ranks' blocks are resident together. What a table or a line prefers comes first.
+func shape(a Algorithm, n uint64, world int, want grid, fit func(threads int) int) (blocks, threads int) {
 	work := workOf(a, n, world)
-	threads = blockOf(a, work, world)
-	return min(blocksFor(a, work, threads, world), fit(threads)), threads
-}
-
-// shapeBy is shape where a table may prefer a number of threads, of blocks, or both.
-func shapeBy(want grid, a Algorithm, n uint64, world int, fit func(threads int) int) (blocks, threads int) {
-	blocks, threads = shape(a, n, world, fit)
-	if want.threads != 0 {
-		threads = want.threads
-		blocks = min(blocksFor(a, workOf(a, n, world), threads, world), fit(threads))
+	threads = want.threads
+	if threads == 0 {
+		threads = threadsFor(a, work, world, fit)
 	}
-	if want.blocks != 0 {
-		blocks = min(want.blocks, fit(threads))
+	blocks = want.blocks
+	if blocks == 0 {
+		blocks = int(min((work+uint64(threads)-1)/uint64(threads), uint64(mostBlocks(a, world))))
 	}
-	return blocks, threads
+	return min(blocks, fit(threads)), threads
 }
 
 // workOf is how many threads have something of their own to do, one at least. A thread takes a pack of 16 bytes, and with
@@ -33,23 +27,46 @@ func workOf(a Algorithm, n uint64, world int) uint64 {
 	return packsOf(n)
 }
 
-// blockOf is the number of threads in a block. Larger blocks, and so fewer flags, pay when there is much to do. Push has no
-// flags for each block, and small blocks spread over more of the device. Measured on one H200 with 2, 4 and 8 virtual
-// ranks: pull from 1 KB to 1 MB, push from 8 KB to 512 KB.
-func blockOf(a Algorithm, work uint64, world int) int {
-	small, large := uint64(256), uint64(16384)/uint64(world)
+// threadsFor is the number of threads in a block. Larger blocks, and so fewer flags, pay when there is much to do. Push has no
+// flags for each block, and small blocks spread over more of the device: the smallest that do with one pass. Measured on one
+// H200 with 2, 4 and 8 virtual ranks: pull from 1 KB to 1 MB, push from 8 KB to 512 KB.
+func threadsFor(a Algorithm, work uint64, world int, fit func(threads int) int) int {
 	if a.pushes() {
-		small, large = 128, 32768
+		return threadsToPush(work, func(threads int) int { return threads * min(fit(threads), mostBlocks(a, world)) })
 	}
 	switch {
-	case work < small:
+	case work < 256:
 		return max(64, int(work+31)/32*32)
-	case work > large:
+	case work > 16384/uint64(world):
 		return 512
-	case a.pushes() && work <= 64*128:
-		return 128
 	}
 	return 256
+}
+
+// threadsToPush finds it for total(threads) threads in all.
+func threadsToPush(work uint64, total func(threads int) int) int {
+	if work < 128 {
+		return max(64, int(work+31)/32*32)
+	}
+	best := 256 // where no grid is large enough, unless another has a good deal more threads
+	for _, threads := range []int{128, 256, 512} {
+		if uint64(total(threads)) >= work {
+			return threads
+		}
+		if total(threads)*10 > total(best)*11 {
+			best = threads
+		}
+	}
+	return best
+}
+
+// mostBlocks is the largest grid without a table. More blocks of pull have more flags; and what push takes with two ranks, room for
+// 64 blocks, would leave none for other groups with the larger kernels of more ranks.
+func mostBlocks(a Algorithm, world int) int {
+	if a.pushes() && world <= 2 {
+		return 64
+	}
+	return 32
 }
 
 // packsOf is how many 16-byte packs n bytes take, one at least.
@@ -65,19 +82,6 @@ func chunkOf(n uint64, world int) uint64 {
 
 // piecesOf is how many launches a message of n bytes takes, one at least.
 func piecesOf(n, most uint64) uint64 { return max(1, (n+most-1)/most) }
-
-func blocksFor(a Algorithm, work uint64, threads, world int) int {
-	return int(min((work+uint64(threads)-1)/uint64(threads), uint64(mostBlocks(a, world))))
-}
-
-// mostBlocks is the largest grid without a table. Two ranks that share a device need more to fill it, and with push more
-// blocks have no more flags.
-func mostBlocks(a Algorithm, world int) int {
-	if a.pushes() && world <= 2 {
-		return 64
-	}
-	return 32
-}
 
 // Below: how copy and host share out a message. Sizes are in bytes. The bounds are estimates, from links of 25 GB/s and
 // a few microseconds for each copy and each event between devices; not measured.

@@ -302,16 +302,16 @@ func TestTimers(t *testing.T) {
 
 // A call that outlasts the timeout ends the run: code 1, the error in the document, and no leak reported.
 func TestTooSlow(t *testing.T) {
-	code, r := jsonRun(t, "--sizes", "1MB", "--dtype", "f32", "--timeout", "5ms")
+	code, r := jsonRun(t, "--sizes", "4MB", "--dtype", "f32", "--timeout", "60ms")
 	require.Equal(t, exitFault, code)
 	require.Empty(t, r.Results)
-	require.Regexp(t, "262144 elements of f32 by (one|two)shot-pu(ll|sh): ", r.Error)
+	require.Regexp(t, "1048576 elements of f32 by (one|two)shot-pu(ll|sh): ", r.Error)
 	require.NotContains(t, r.Error, "live objects")
 
-	code, stdout, stderr := demo(t, "--backend", "emu", "--sizes", "1MB", "--dtype", "f32", "--timeout", "5ms")
+	code, stdout, stderr := demo(t, "--backend", "emu", "--sizes", "4MB", "--dtype", "f32", "--timeout", "60ms")
 	require.Equal(t, exitFault, code)
 	require.Contains(t, stdout, "FAIL: stopped after 0 result(s)")
-	require.Contains(t, stderr, "demo: 262144 elements")
+	require.Contains(t, stderr, "demo: 1048576 elements")
 	require.NotContains(t, stderr, "live objects")
 }
 
