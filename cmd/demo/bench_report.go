@@ -106,8 +106,9 @@ const (
 	benchHead = "%11s %11s %6s %6s %13s %7s | %8s %7s %7s %6s | %8s %7s %7s %6s | %8s %8s %8s | %7s %6s\n"
 )
 
+// head follows the machine, with which all notes so far were printed.
 func (t *benchTable) head(r *benchReport) {
-	t.notes(r)
+	t.noted = len(r.Notes)
 	fmt.Fprintf(t.w, "\nSeed %d. Time: %s.\n", r.Seed, r.Clock)
 	if !r.Backend.Emulated {
 		fmt.Fprintf(t.w, "%d calls in a graph, %d replay(s) ahead, %d timed in each of %d round(s); fewer where they take long, unless asked for.\n",
@@ -116,10 +117,7 @@ func (t *benchTable) head(r *benchReport) {
 }
 
 func (t *benchTable) notes(r *benchReport) {
-	if t.noted == 0 {
-		t.noted = len(r.machine.Notes) // which the head of the machine printed
-	}
-	for _, n := range r.Notes[min(t.noted, len(r.Notes)):] {
+	for _, n := range r.Notes[t.noted:] {
 		fmt.Fprintf(t.w, "Note: %s\n", n)
 	}
 	t.noted = len(r.Notes)
