@@ -42,7 +42,6 @@ type preference struct {
 	world     int
 	to        uint64 // inclusive; 0: no end
 	algorithm Algorithm
-	grid      grid
 }
 
 // shipped is what Auto takes where no tuning table says otherwise. The first line that covers a call, and whose algorithm
@@ -50,21 +49,22 @@ type preference struct {
 //
 // On one device: measured on one H200 with 2, 4 and 8 ranks, 4 KB to 16 MB. Over NVLink: measured on two H200, 1 KB to 2 MB, and
 // for more of them estimated, from the latencies there and the bytes that each algorithm moves (one-shot push 2(N-1) times the
-// message into each rank, one-shot pull N-1, two-shot push 4(N-1)/N, two-shot pull half of that). Over PCIe: estimated.
+// message into each rank, one-shot pull N-1, two-shot push 4(N-1)/N, two-shot pull half of that). Over PCIe: estimated. Two ranks
+// take no two-shot kernel: those are larger, and 64 blocks of 512 threads each would no longer be resident.
 var shipped = [...][]preference{
 	linkShared: {
-		{2, 512 << 10, OneshotPush, grid{}}, {2, 8 << 20, OneshotPull, grid{}},
-		{4, 64 << 10, OneshotPush, grid{}}, {4, 1 << 20, TwoshotPush, grid{}},
-		{8, 32 << 10, OneshotPush, grid{}}, {16, 8 << 10, OneshotPush, grid{}}, {16, 512 << 10, TwoshotPush, grid{}}, {16, 0, TwoshotPull, grid{}},
+		{2, 512 << 10, OneshotPush}, {2, 0, OneshotPull},
+		{4, 64 << 10, OneshotPush}, {4, 1 << 20, TwoshotPush},
+		{8, 32 << 10, OneshotPush}, {16, 8 << 10, OneshotPush}, {16, 512 << 10, TwoshotPush}, {16, 0, TwoshotPull},
 	},
 	linkNVLink: {
-		{2, 512 << 10, OneshotPush, grid{}}, {2, 0, OneshotPull, grid{64, 512}},
-		{4, 64 << 10, OneshotPush, grid{}}, {8, 32 << 10, OneshotPush, grid{}}, {16, 8 << 10, OneshotPush, grid{}},
-		{16, 1 << 20, TwoshotPush, grid{}}, {16, 0, TwoshotPull, grid{}},
+		{2, 512 << 10, OneshotPush}, {2, 0, OneshotPull},
+		{4, 64 << 10, OneshotPush}, {8, 32 << 10, OneshotPush}, {16, 8 << 10, OneshotPush},
+		{16, 1 << 20, TwoshotPush}, {16, 0, TwoshotPull},
 	},
 	linkPCIe: {
-		{2, 64 << 10, OneshotPush, grid{}}, {2, 0, OneshotPull, grid{}}, {4, 16 << 10, OneshotPush, grid{}}, {4, 64 << 10, OneshotPull, grid{}},
-		{16, 4 << 10, OneshotPush, grid{}}, {16, 16 << 10, OneshotPull, grid{}}, {16, 0, TwoshotPull, grid{}},
+		{2, 64 << 10, OneshotPush}, {2, 0, OneshotPull}, {4, 16 << 10, OneshotPush}, {4, 64 << 10, OneshotPull},
+		{16, 4 << 10, OneshotPush}, {16, 16 << 10, OneshotPull}, {16, 0, TwoshotPull},
 	},
 }
 
@@ -257,18 +257,15 @@ func (p *policy) because(bytes uint64, dt DType, b by) string {
 	return p.rung
 }
 
-// grid is the shape that a table or a line prefers; 0 is by size.
+// grid is the shape that a table prefers; 0 is by size.
 type grid struct{ blocks, threads int }
 
-// grid is the one of the rule or the line that decided, if any did.
+// grid is the one of the rule that decided, if any did.
 func (b by) grid() grid {
-	switch {
-	case b.rule != nil:
-		return grid{b.rule.Blocks, b.rule.Threads}
-	case b.line != nil:
-		return b.line.grid
+	if b.rule == nil {
+		return grid{}
 	}
-	return grid{}
+	return grid{b.rule.Blocks, b.rule.Threads}
 }
 
 // plan is what a call does by a table, and why.

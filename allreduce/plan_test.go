@@ -69,7 +69,7 @@ func TestShape(t *testing.T) {
 				for _, limit := range []int{1, 16, 1000} {
 					blocks, threads := shape(a, n, world, grid{}, fit(limit))
 					require.GreaterOrEqual(t, blocks, 1)
-					require.LessOrEqual(t, blocks, min(limit, mostBlocks(a, world)))
+					require.LessOrEqual(t, blocks, min(limit, mostBlocks(a, workOf(a, n, world), world)))
 					require.GreaterOrEqual(t, threads, 64)
 					require.LessOrEqual(t, threads, maxThreads)
 					require.Zero(t, threads%32)
@@ -81,7 +81,7 @@ func TestShape(t *testing.T) {
 		a                          Algorithm
 		world, kb, blocks, threads int
 	}{
-		{OneshotPull, 2, 1, 1, 64}, {OneshotPull, 2, 8, 2, 256}, {Copy, 2, 64, 16, 256}, {OneshotPull, 2, 512, 32, 512},
+		{OneshotPull, 2, 1, 1, 64}, {OneshotPull, 2, 8, 2, 256}, {Copy, 2, 64, 16, 256}, {OneshotPull, 2, 512, 32, 512}, {OneshotPull, 2, 1024, 64, 512}, {TwoshotPull, 2, 1024, 32, 512},
 		{OneshotPull, 4, 64, 16, 256}, {Host, 4, 128, 16, 512}, {OneshotPull, 8, 8, 2, 256}, {TwoshotPull, 8, 64, 8, 512},
 		{OneshotPush, 8, 8, 8, 128}, {OneshotPush, 2, 32, 32, 128}, {OneshotPush, 2, 64, 64, 128}, {OneshotPush, 2, 256, 64, 512}, {OneshotPush, 2, 512, 64, 512}, {OneshotPush, 4, 256, 32, 512},
 		{TwoshotPush, 8, 64, 8, 128}, {TwoshotPush, 8, 1024, 32, 512}, {TwoshotPush, 8, 1, 1, 64},

@@ -147,7 +147,7 @@ func (t Table) asks(a Algorithm, world int) bool {
 
 // mostBlocks is the largest grid that calls of so many ranks may have.
 func (t Table) mostBlocks(world int) int {
-	most := mostBlocks(OneshotPush, world)
+	most := mostBlocks(OneshotPush, 0, world)
 	for i := range t {
 		most = max(most, t[i].Blocks)
 	}

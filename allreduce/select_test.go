@@ -150,7 +150,7 @@ func TestSelect(t *testing.T) {
 	}
 	p, err := Select(SelectInput{Machine: all, Devices: []int{0, 1}, Bytes: 5 << 20, Knobs: Knobs{MaxBytes: 1 << 20}})
 	require.NoError(t, err)
-	require.Equal(t, Plan{OneshotPull, "all 2 devices reach each other directly; the default for large messages of 2 ranks without NVLink", 32, 512, 5}, p)
+	require.Equal(t, Plan{OneshotPull, "all 2 devices reach each other directly; the default for large messages of 2 ranks without NVLink", 64, 512, 5}, p)
 }
 
 // coded is two devices, both directions of which have this said of them.

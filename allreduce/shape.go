@@ -1,7 +1,7 @@
 package allreduce
 
 // shape is the grid of the summing kernel for a launch of n bytes on world ranks. fit(threads) is how many blocks of
-// that size one rank may have, so that all ranks' blocks are resident together. What a table or a line prefers comes first.
+// that size one rank may have, so that all ranks' blocks are resident together. What a table prefers comes first.
 func shape(a Algorithm, n uint64, world int, want grid, fit func(threads int) int) (blocks, threads int) {
 	work := workOf(a, n, world)
 	threads = want.threads
@@ -10,7 +10,7 @@ func shape(a Algorithm, n uint64, world int, want grid, fit func(threads int) in
 	}
 	blocks = want.blocks
 	if blocks == 0 {
-		blocks = int(min((work+uint64(threads)-1)/uint64(threads), uint64(mostBlocks(a, world))))
+		blocks = int(min((work+uint64(threads)-1)/uint64(threads), uint64(mostBlocks(a, work, world))))
 	}
 	return min(blocks, fit(threads)), threads
 }
@@ -32,7 +32,7 @@ func workOf(a Algorithm, n uint64, world int) uint64 {
 // H200 with 2, 4 and 8 virtual ranks: pull from 1 KB to 1 MB, push from 8 KB to 512 KB.
 func threadsFor(a Algorithm, work uint64, world int, fit func(threads int) int) int {
 	if a.pushes() {
-		return threadsToPush(work, func(threads int) int { return threads * min(fit(threads), mostBlocks(a, world)) })
+		return threadsToPush(work, func(threads int) int { return threads * min(fit(threads), mostBlocks(a, work, world)) })
 	}
 	switch {
 	case work < 256:
@@ -60,10 +60,10 @@ func threadsToPush(work uint64, total func(threads int) int) int {
 	return best
 }
 
-// mostBlocks is the largest grid without a table. More blocks of pull have more flags; and what push takes with two ranks, room for
-// 64 blocks, would leave none for other groups with the larger kernels of more ranks.
-func mostBlocks(a Algorithm, world int) int {
-	if a.pushes() && world <= 2 {
+// mostBlocks is the largest grid without a table. More blocks of pull have more flags, which pays for large messages; and what two
+// ranks take, room for 64 blocks, would leave none for other groups with the larger kernels of more ranks.
+func mostBlocks(a Algorithm, work uint64, world int) int {
+	if world <= 2 && (a.pushes() || a == OneshotPull && work > packsOf(512<<10)) {
 		return 64
 	}
 	return 32

@@ -124,7 +124,7 @@ func TestCaptureBy(t *testing.T) {
 	}
 	plan, err := g.PlanBy(Table{{Algorithm: OneshotPull, Blocks: 64, Threads: 32}}, 5000, F32)
 	require.NoError(t, err)
-	require.Equal(t, mostBlocks(OneshotPull, 3), plan.Blocks, "room was reserved for so many")
+	require.Equal(t, mostBlocks(OneshotPull, 0, 3), plan.Blocks, "room was reserved for so many")
 	wide := newGroup(t, openEmu(t, "nvlink", 3), Config{Ranks: 3, Table: Table{{Algorithm: OneshotPull, Blocks: 48, Threads: 64}}})
 	plan, err = wide.Plan(5000, F32)
 	require.NoError(t, err)
