@@ -221,6 +221,20 @@ func (p *policy) bound() {
 	widen(a, 0)
 }
 
+// mostBlocks is the largest grid that a call may have.
+func (p *policy) mostBlocks() int {
+	most := mostBlocks(OneshotPull, 0, p.world)
+	for a := range numAlgorithms {
+		if Algorithm(a).Direct() && p.limit[a] != 0 {
+			most = max(most, mostBlocks(Algorithm(a), workOf(Algorithm(a), p.limit[a], p.world), p.world))
+		}
+	}
+	for i := range p.table {
+		most = max(most, p.table[i].Blocks)
+	}
+	return most
+}
+
 // anySize is a limit that no message reaches.
 const anySize = 1 << 62
 

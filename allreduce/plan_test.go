@@ -102,3 +102,17 @@ func TestShape(t *testing.T) {
 		require.Equal(t, shared(512), blocks, "as many as there is room for")
 	}
 }
+
+// A group keeps room for the grids that its own calls can have, and no more.
+func TestMostBlocks(t *testing.T) {
+	for want, c := range map[int]Config{
+		32: {Ranks: 1}, 64: {Ranks: 2}, 48: {Ranks: 4, Table: Table{{Algorithm: OneshotPull, Blocks: 48}}}, 7: {Ranks: 2, Blocks: 7},
+	} {
+		require.Equal(t, want, newGroup(t, openEmu(t, "nvlink", 4), c).mostBlocks())
+	}
+	for a, want := range map[Algorithm]int{OneshotPush: 64, TwoshotPush: 64, OneshotPull: 64, TwoshotPull: 32} {
+		require.Equal(t, want, newGroup(t, openEmu(t, "nvlink", 2), Config{Ranks: 2, Algorithm: a, MaxBytes: 4 << 20}).mostBlocks(), "%v", a)
+	}
+	small := newGroup(t, openEmu(t, "nvlink", 2), Config{Ranks: 2, Algorithm: OneshotPull, MaxBytes: 64 << 10})
+	require.Equal(t, 32, small.mostBlocks())
+}

@@ -86,7 +86,7 @@ func (g *Group) mostBlocks() int {
 	if g.cfg.Blocks != 0 {
 		return g.cfg.Blocks
 	}
-	return g.cfg.Table.mostBlocks(len(g.ranks))
+	return g.policy.mostBlocks()
 }
 
 // blocksPerSM is, by threads per block, how many blocks of any of the direct kernels one SM holds, on the device that holds

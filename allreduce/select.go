@@ -73,7 +73,7 @@ func Select(in SelectInput) (Plan, error) {
 	p.table, p.most, p.push = in.Table, in.MaxBytes, in.PushBytes
 	p.bound()
 	return p.plan(p.table, in.Bytes, in.DType, false, func(a Algorithm, n uint64, want grid) (int, int) {
-		return shape(a, n, p.world, want, func(int) int { return p.table.mostBlocks(p.world) })
+		return shape(a, n, p.world, want, func(int) int { return p.mostBlocks() })
 	}), nil
 }
 
@@ -143,15 +143,6 @@ func (t Table) check() error {
 // asks is whether a rule for so many ranks asks for an algorithm.
 func (t Table) asks(a Algorithm, world int) bool {
 	return slices.ContainsFunc(t, func(r Rule) bool { return r.Algorithm == a && (r.World == 0 || r.World == world) })
-}
-
-// mostBlocks is the largest grid that calls of so many ranks may have.
-func (t Table) mostBlocks(world int) int {
-	most := mostBlocks(OneshotPush, 0, world)
-	for i := range t {
-		most = max(most, t[i].Blocks)
-	}
-	return most
 }
 
 func checkMachine(m *topo.Machine) error {

@@ -27,7 +27,8 @@ type edit struct{ what, text string }
 
 // Mutants are all ways to weaken one instruction of an entry, of all entries when it has no name: acquire and release to
 // relaxed, strong to weak, a narrower scope, no fence, acq_rel for sc, no barrier or one of a warp for one of a block, no
-// wait for the launch before, and a displacement behind 4096, the second half of a Pad, folded back on the first.
+// wait for the launch before; and slots that are no longer apart: a displacement behind 4096, the second half of a Pad, folded back
+// on the first, and a choice between no displacement and another, the halves of boxes and staging, which is always none.
 func Mutants(name string, ptx []byte, entry string) []Mutant {
 	return edits(name, ptx, scan(ptx, entry), weaken)
 }
@@ -185,7 +186,7 @@ func (n *instruction) weakenBarrier() []edit {
 
 var displacement = regexp.MustCompile(`\+(\d+)\]`)
 
-// fold turns a displacement into the second half of a Pad into one into the first.
+// fold turns a displacement into the second half of a Pad into one into the first, and a choice of halves into none.
 func (n *instruction) fold() []edit {
 	const half = 4096 // of flags.PadBytes
 	folded := func(text string) (string, bool) {
@@ -197,6 +198,17 @@ func (n *instruction) fold() []edit {
 		if m := displacement.FindStringSubmatchIndex(n.args); m != nil && n.inMemory() {
 			if now, ok := folded(n.args[m[2]:m[3]]); ok {
 				return []edit{{"folded on the first slots", n.guard + n.op + " " + n.args[:m[2]] + now + n.args[m[3]:] + ";"}}
+			}
+		}
+	case "selp":
+		args := strings.Split(n.args, ",")
+		if !n.has("b64", "u64", "s64") || len(args) != 4 {
+			return nil
+		}
+		for i := 1; i <= 2; i++ {
+			if strings.TrimSpace(args[i]) == "0" {
+				args[3-i] = " 0"
+				return []edit{{"always the first half", n.guard + n.op + " " + strings.Join(args, ",") + ";"}}
 			}
 		}
 	case "add", "or":

@@ -338,7 +338,7 @@ func (g *gate) coverage(ctx context.Context) (map[int][]GateCase, error) {
 // if a trap in its place stops it.
 func (g *gate) coverAddresses(ctx context.Context, covering map[int][]GateCase) error {
 	list := slices.DeleteFunc(scan(g.text, g.entry), func(n instruction) bool {
-		return n.mods[0] != "add" && n.mods[0] != "or" || len(n.fold()) == 0
+		return !slices.Contains([]string{"add", "or", "selp"}, n.mods[0]) || len(n.fold()) == 0
 	})
 	found := make([][]GateCase, len(list))
 	err := inParallel(ctx, len(list), func(i int) error {

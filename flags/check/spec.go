@@ -19,6 +19,7 @@ import (
 //	word NAME at EXPR = EXPR [for i < EXPR]      32-bit words of its contents at the start
 //	arg …                            ahead of the first launch: of every launch
 //	launch ENTRY [grid G] [block B] [shared EXPR] [RANKS] [stream EXPR] [times EXPR] [resident EXPR] [dependent | ordinary]
+//	                                 grid and block: one block of 32 threads where nothing is said
 //	                                 resident: so many blocks of this launch are there at once, whatever others are; the rest
 //	                                 wait, and start in any order
 //	                                 dependent: it may start when the launch ahead lets it, or as late as at that one's end
