@@ -44,6 +44,8 @@ type checkFinding struct {
 	Replay  string        `json:"replay,omitempty"`
 	Waiting []checkAccess `json:"waiting,omitempty"`
 	History []checkAccess `json:"history,omitempty"`
+	Traced  bool          `json:"traced,omitempty"` // second is the write of a wrong result, and history what its thread read ahead of it
+	Left    int           `json:"left,omitempty"`   // and how many more reads there were
 
 	text, brief string
 }
@@ -67,6 +69,11 @@ type checkAccess struct {
 	Write      bool      `json:"write"`
 	Strong     bool      `json:"strong"`
 	Scope      string    `json:"scope,omitempty"`
+
+	ReadFrom *checkAccess  `json:"read_from,omitempty"` // of a read that a wrong result came from: the write that it read
+	Newer    *checkAccess  `json:"newer,omitempty"`     // and the newest that was there, if it read an older one
+	Writes   []checkAccess `json:"writes,omitempty"`    // of what a thread polls in a deadlock: the latest
+	Earlier  int           `json:"earlier,omitempty"`   // and how many came before those
 }
 
 func accessOf(a *check.Access) *checkAccess {
@@ -76,7 +83,7 @@ func accessOf(a *check.Access) *checkAccess {
 	calls := slices.Clone(a.Calls)
 	slices.Reverse(calls)
 	return &checkAccess{a.Task, a.Device, a.Block, a.Thread, a.Text, a.File, a.Line, a.Source, a.SourceLine, calls, a.Buffer,
-		a.Offset, a.Size, a.Value, a.Write, a.Strong, a.Scope}
+		a.Offset, a.Size, a.Value, a.Write, a.Strong, a.Scope, accessOf(a.ReadFrom), accessOf(a.Newer), accessesOf(a.Writes), a.Earlier}
 }
 
 func accessesOf(list []check.Access) []checkAccess {
@@ -96,7 +103,7 @@ const waitingShown = 8
 func findingOf(f *check.Finding) checkFinding {
 	short := *f
 	cut := ""
-	if n := len(short.History) - historyShown; n > 0 {
+	if n := len(short.History) - historyShown; n > 0 && !f.Polls() {
 		short.History = short.History[n:]
 		cut += fmt.Sprintf("\n  (%s before the first one shown)", plural(uint64(n), "strong operation", "strong operations"))
 	}
@@ -105,9 +112,11 @@ func findingOf(f *check.Finding) checkFinding {
 		cut += fmt.Sprintf("\n  (and %s waiting)", plural(uint64(n), "more thread", "more threads"))
 	}
 	brief := short
-	brief.History = nil
+	if !f.Traced {
+		brief.History = nil
+	}
 	return checkFinding{Kind: f.Kind, Message: f.Message, First: accessOf(f.A), Second: accessOf(f.B), Missing: f.Missing, Fix: f.Fix,
-		Replay: f.Token, Waiting: accessesOf(f.Waiting), History: accessesOf(f.History), text: short.String() + cut, brief: brief.String()}
+		Replay: f.Token, Waiting: accessesOf(f.Waiting), History: accessesOf(f.History), Traced: f.Traced, Left: f.Left, text: short.String() + cut, brief: brief.String()}
 }
 
 // add puts a search's result in the row.

@@ -130,6 +130,34 @@ func TestCheckFaults(t *testing.T) {
 	require.Equal(t, exitGood, code, stderr)
 	require.Contains(t, stdout, "PASS: 6 faults found, nothing found in 4 right kernels")
 	require.Contains(t, stdout, "goes away with: fault_scope.ptx:")
+	for line := range strings.SplitSeq(stdout, "\n") { // each says which lines of PTX collide
+		name, about, found := strings.Cut(line, ": ")
+		if !found || !strings.HasSuffix(about, ", as it must be") {
+			continue
+		}
+		_, report, _ := strings.Cut(stdout, line)
+		report, _, _ = strings.Cut(report, "replay: ")
+		require.GreaterOrEqual(t, strings.Count(report, name+".ptx:"), 2, report)
+	}
+}
+
+// A wrong result is told by its write and by what that came from, in a dozen lines.
+func TestCheckWrongResult(t *testing.T) {
+	args := []string{"--ptx", checkExamples + "fault_vector.ptx", "--spec", checkExamples + "fault_vector.spec"}
+	_, stdout, _ := demo(t, append([]string{"check"}, args...)...)
+	_, report, _ := strings.Cut(stdout, "the sum of in\n")
+	report, _, found := strings.Cut(report, "\n    replay: ")
+	require.True(t, found, stdout)
+	require.Contains(t, report, "wrote:  device ")
+	require.Contains(t, report, "fault_vector.ptx:226 `ld.relaxed.sys.global.v2.u32")
+	require.Contains(t, report, "STALE: newer is device ")
+	require.Contains(t, report, "fault_vector.ptx:131 `st.relaxed.sys.global.v2.u32")
+	require.LessOrEqual(t, strings.Count(report, "\n"), 13)
+	_, r := checkJSON(t, args...)
+	f := r.Cases[0].Findings[0]
+	require.True(t, f.Traced)
+	require.True(t, f.Second.Write)
+	require.NotNil(t, f.History[0].ReadFrom)
 }
 
 func TestCheckLitmus(t *testing.T) {

@@ -137,6 +137,9 @@ func (x *exec) glance(t *thread, locs []*location, a *actor, newest pick, acquir
 		if a.strong {
 			x.observe(t, l, w, a, acquire)
 		}
+		if x.trace != nil {
+			x.traceRead(t, a.event, l.address, l.size, w.value, !a.strong, w.event, l)
+		}
 	}
 	x.ops += uint64(len(locs))
 	t.m.Load(&v)

@@ -52,6 +52,11 @@ func Check(ctx context.Context, p *Program, o Options) (*Result, error) {
 	if o.Replay == "" && o.Strategy != Exhaustive && !p.Racy && !o.NoFix {
 		s.shorten()
 	}
+	if !o.NoFix {
+		for i := range s.r.Findings {
+			s.explain(&s.r.Findings[i])
+		}
+	}
 	if p.Stronger != nil && !o.NoFix {
 		for i := range s.r.Findings {
 			s.fix(&s.r.Findings[i])

@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -183,6 +184,7 @@ type exec struct {
 	needed   map[*ptx.Inst]bool // of loads: what they read is needed ahead of the next write
 	found    []Finding
 	log      []logged
+	trace    *trace // nil: nothing is traced
 	steps    uint64
 	writes   uint64
 	ops      uint64
@@ -405,7 +407,11 @@ func (x *exec) finalStep() {
 	}
 	h := x.hostAtEnd()
 	if err := x.p.Final(x.hostMemory(h)); err != nil && !x.over {
-		x.report(nil, Finding{Kind: Stale, Message: err.Error()})
+		f := Finding{Kind: Stale, Message: err.Error()}
+		if w := (*wrong)(nil); errors.As(err, &w) {
+			f = x.wrongResult(w)
+		}
+		x.report(nil, f)
 	}
 }
 

@@ -3,6 +3,7 @@ package check
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/fenceline/fenceline/internal/ptx"
 )
@@ -24,6 +25,13 @@ func (x *exec) note(t *thread, in *ptx.Inst, l *location, w *write, writes bool)
 		x.log = x.log[:mostLogged/2]
 	}
 	x.log = append(x.log, logged{t.now(in), t.cta, l, w.value, writes})
+	switch {
+	case x.trace == nil:
+	case writes:
+		x.traceWrite(t, w.event, l.address, l.size, w.value)
+	default:
+		x.traceRead(t, t.now(in), l.address, l.size, w.value, in.Sem == ptx.Weak, w.event, l)
+	}
 }
 
 // access describes what an event was.
@@ -250,34 +258,68 @@ func (x *exec) stuck() {
 			break
 		}
 	}
+	var polls []Access
 	for _, i := range x.ready {
 		t := x.threads[i]
 		if t.state == ended {
 			continue
 		}
-		a := x.describe(t.now(t.event.Inst), false)
-		if l := x.waitsAt(t.index); l != nil {
-			a.Value = l.last().value
-			if b := x.mem.find(l.address, l.size); b != nil {
-				a.at(b, int(l.address-b.base), l.size)
+		list := x.waitsAt(t.index)
+		for _, l := range list {
+			if len(polls) < mostWaiting {
+				polls = append(polls, *x.poll(t, l))
 			}
 		}
-		if len(f.Waiting) < 64 {
-			f.Waiting = append(f.Waiting, *a)
+		if len(list) == 0 && len(f.Waiting) < mostWaiting {
+			f.Waiting = append(f.Waiting, *x.describe(t.now(t.event.Inst), false))
 		}
 	}
+	f.Waiting = append(polls, f.Waiting...)
+	f.Waiting = f.Waiting[:min(len(f.Waiting), mostWaiting)]
 	x.report(nil, f)
 }
 
-func (x *exec) waitsAt(i int32) *location {
-	for _, l := range x.allLocs[:x.usedLocs] {
-		for _, w := range l.waiters {
-			if w == i {
-				return l
-			}
+const (
+	mostWaiting = 64
+	mostPolled  = 2 // writes that are told of what a thread polls
+)
+
+// poll is t as it polls l in vain.
+func (x *exec) poll(t *thread, l *location) *Access {
+	a := x.describe(t.now(t.event.Inst), false)
+	a.Value = l.last().value
+	b := x.mem.find(l.address, l.size)
+	if b == nil {
+		b = x.buffer(t, t.event.Space, t.event.Addr, l.size)
+	}
+	if b != nil {
+		a.at(b, int(l.address-b.base), l.size)
+	}
+	for i := len(l.order) - 1; i >= 0; i-- {
+		w := l.order[i]
+		switch {
+		case w.id < 0:
+		case len(a.Writes) == mostPolled:
+			a.Earlier++
+		default:
+			v := x.describe(w.event, true)
+			v.Value = w.value
+			a.Writes = append(a.Writes, *v)
 		}
 	}
-	return nil
+	slices.Reverse(a.Writes)
+	return a
+}
+
+// waitsAt are the locations that a thread waits at for another value.
+func (x *exec) waitsAt(i int32) []*location {
+	var list []*location
+	for _, l := range x.allLocs[:x.usedLocs] {
+		if slices.Contains(l.waiters, i) {
+			list = append(list, l)
+		}
+	}
+	return list
 }
 
 // prune ends an execution that the model does not allow.

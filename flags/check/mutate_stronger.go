@@ -139,7 +139,13 @@ func (f *Finding) lines() []int {
 		}
 	}
 	for i := len(f.History) - 1; i >= 0; i-- {
-		add(&f.History[i])
+		a := &f.History[i]
+		add(a)
+		add(a.ReadFrom)
+		add(a.Newer)
+	}
+	for i := len(f.led) - 1; i >= 0; i-- {
+		add(&f.led[i])
 	}
 	add(f.B)
 	add(f.A)

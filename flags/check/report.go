@@ -41,6 +41,11 @@ type Access struct {
 	Write      bool
 	Strong     bool
 	Scope      string // "cta", "gpu", "sys"; "" when weak
+
+	ReadFrom *Access  // of a read in the history of a wrong result: the write that it read
+	Newer    *Access  // and the newest write that was there, if it read an older one
+	Writes   []Access // of a thread that polls in a deadlock: the latest writes of what it polls, the last one last
+	Earlier  int      // and how many came before those
 }
 
 func (a *Access) String() string {
@@ -73,10 +78,16 @@ type Finding struct {
 	A, B    *Access  // the two accesses, in the order of the execution; B alone for findings with one
 	Message string   // what is wrong, in a sentence
 	Missing string   // the order that is missing between A and B
-	Waiting []Access // Stuck: where each thread waits
+	Waiting []Access // Stuck: where each thread waits, those that poll first
 	History []Access // the strong operations that led here, the latest last
+	Traced  bool     // Stale: B is the write of what is wrong, and History the reads of its thread ahead of it, strong or of others' memory
+	Left    int      // and how many more there were of those
 	Fix     string   // the strengthened instruction that makes it go away, found by trying; "" if none was found
 	Token   string   // replays the execution, of this very program: "KEY-r:SEED"; see Program.Key
+
+	wrong  *wrong   // Stale: where
+	writer event    // and whose write it is
+	led    []Access // the strong operations that led here, where History is something else
 }
 
 func (f *Finding) String() string {
@@ -85,25 +96,80 @@ func (f *Finding) String() string {
 	if f.A != nil {
 		fmt.Fprintf(&b, "\n  first:  %v", f.A)
 	}
-	if f.B != nil {
+	switch {
+	case f.B == nil:
+	case f.Traced:
+		fmt.Fprintf(&b, "\n  wrote:  %v = %#x", f.B, f.B.Value)
+	case f.Kind == Stale:
+		fmt.Fprintf(&b, "\n  wrote:  %v", f.B)
+	default:
 		fmt.Fprintf(&b, "\n  second: %v", f.B)
 	}
 	if f.Missing != "" {
 		fmt.Fprintf(&b, "\n  missing: %s", f.Missing)
 	}
 	for i := range f.Waiting {
-		fmt.Fprintf(&b, "\n  waits: %v", &f.Waiting[i])
+		w := &f.Waiting[i]
+		fmt.Fprintf(&b, "\n  waits: %v", w)
+		if w.Buffer == "" {
+			continue
+		}
+		fmt.Fprintf(&b, " = %#x", w.Value)
+		for k := range w.Writes {
+			fmt.Fprintf(&b, "\n    written: %v = %#x", &w.Writes[k], w.Writes[k].Value)
+		}
+		if w.Earlier > 0 {
+			fmt.Fprintf(&b, "\n    (and %d times before)", w.Earlier)
+		}
+		if len(w.Writes) == 0 {
+			b.WriteString("\n    never written")
+		}
 	}
 	if f.Fix != "" {
 		fmt.Fprintf(&b, "\n  goes away with: %s", f.Fix)
 	}
-	for i := range f.History {
-		fmt.Fprintf(&b, "\n  %3d. %v = %#x", i+1, &f.History[i], f.History[i].Value)
-	}
+	f.tell(&b)
 	if f.Token != "" {
 		fmt.Fprintf(&b, "\n  replay: %s", f.Token)
 	}
 	return b.String()
+}
+
+// tell prints the history. Of a deadlock in which somebody polls, what they poll says more.
+func (f *Finding) tell(b *strings.Builder) {
+	switch {
+	case f.Polls():
+		return
+	case f.Traced && len(f.History) == 0:
+		b.WriteString("\n  its thread read nothing strong or of others ahead of that")
+	case f.Traced:
+		b.WriteString("\n  ahead of that its thread read:")
+	}
+	for i := range f.History {
+		a := &f.History[i]
+		fmt.Fprintf(b, "\n  %3d. %v", i+1, a)
+		if a.Size <= 8 {
+			fmt.Fprintf(b, " = %#x", a.Value)
+		}
+		switch w := a.ReadFrom; {
+		case w == nil:
+		case w.Line == 0 && w.Text != "":
+			b.WriteString("\n       from: what was there at the start")
+		default:
+			fmt.Fprintf(b, "\n       from: %v", w)
+		}
+		if a.Newer != nil {
+			fmt.Fprintf(b, "\n       STALE: newer is %v = %#x", a.Newer, a.Newer.Value)
+		}
+	}
+	if f.Left > 0 {
+		fmt.Fprintf(b, "\n  (and %d more such reads)", f.Left)
+	}
+}
+
+// Polls is whether it is a deadlock in which somebody polls memory.
+func (f *Finding) Polls() bool {
+	return f.Kind == Stuck && len(f.Waiting) > 0 && f.Waiting[0].Buffer != ""
 }
 
 // Result is what a search found.
@@ -140,7 +206,7 @@ type Options struct {
 	Replay     string // run this token's execution alone; a token of another program is an error
 	Progress   func(executions uint64)
 	Cover      bool // fill in Result.Executed
-	NoFix      bool // look neither for Finding.Fix nor for a shorter history
+	NoFix      bool // look neither for Finding.Fix nor for a shorter history, nor for what led to a wrong result
 
 	budget uint64 // steps of all executions together, about; 0: any
 }

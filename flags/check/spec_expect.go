@@ -126,16 +126,16 @@ func judge(checks []specCheck, m *Memory) error {
 		c := &checks[i]
 		got := m.Bytes(c.buffer)[c.offset:]
 		size := c.typ.size
-		wrong, first := 0, -1
+		differ, first := 0, -1
 		for at := 0; at < len(c.want); at += size {
 			if string(got[at:at+size]) != string(c.want[at:at+size]) {
-				wrong++
+				differ++
 				if first < 0 {
 					first = at
 				}
 			}
 		}
-		if wrong == 0 {
+		if differ == 0 {
 			continue
 		}
 		var b strings.Builder
@@ -144,10 +144,13 @@ func judge(checks []specCheck, m *Memory) error {
 		if c.why != "" {
 			fmt.Fprintf(&b, ", %s", c.why)
 		}
-		if wrong > 1 {
-			fmt.Fprintf(&b, "; %d of %d elements differ", wrong, len(c.want)/size)
+		if differ > 1 {
+			fmt.Fprintf(&b, "; %d of %d elements differ", differ, len(c.want)/size)
 		}
-		return fmt.Errorf("%s", b.String())
+		for got[first] == c.want[first] {
+			first++
+		}
+		return &wrong{b.String(), c.buffer, c.offset + first}
 	}
 	return nil
 }

@@ -125,6 +125,9 @@ func (x *exec) plainLoad(t *thread, b *buffer, off, size int) uint64 {
 			return 0
 		}
 		c.read(t.clocks, e)
+		if x.trace != nil {
+			x.traceRead(t, e, b.base+uint64(off), size, uint64(c.value), true, c.writer, nil)
+		}
 		return uint64(c.value)
 	}
 	c.split()
@@ -135,7 +138,11 @@ func (x *exec) plainLoad(t *thread, b *buffer, off, size int) uint64 {
 		}
 		c.parts[i].read(t.clocks, e)
 	}
-	return uint64(c.value>>(8*(off%4))) & (1<<(8*size) - 1)
+	v := uint64(c.value>>(8*(off%4))) & (1<<(8*size) - 1)
+	if x.trace != nil {
+		x.traceRead(t, e, b.base+uint64(off), size, v, true, c.parts[off%4].writer, nil)
+	}
+	return v
 }
 
 func (x *exec) plainStore(t *thread, b *buffer, off, size int, v uint64) {
@@ -147,6 +154,9 @@ func (x *exec) plainStore(t *thread, b *buffer, off, size int, v uint64) {
 	}
 	if len(x.constant) > 0 && x.writesConstant(t, e, b, off, size) {
 		return
+	}
+	if x.trace != nil {
+		x.traceWrite(t, e, b.base+uint64(off), size, v)
 	}
 	c := &b.cells[off/4]
 	x.mem.touch(c)
