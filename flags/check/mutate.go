@@ -186,6 +186,8 @@ func (n *instruction) weakenBarrier() []edit {
 
 var displacement = regexp.MustCompile(`\+(\d+)\]`)
 
+const firstHalf = "always the first half"
+
 // fold turns a displacement into the second half of a Pad into one into the first, and a choice of halves into none.
 func (n *instruction) fold() []edit {
 	const half = 4096 // of flags.PadBytes
@@ -208,7 +210,7 @@ func (n *instruction) fold() []edit {
 		for i := 1; i <= 2; i++ {
 			if strings.TrimSpace(args[i]) == "0" {
 				args[3-i] = " 0"
-				return []edit{{"always the first half", n.guard + n.op + " " + strings.Join(args, ",") + ";"}}
+				return []edit{{firstHalf, n.guard + n.op + " " + strings.Join(args, ",") + ";"}}
 			}
 		}
 	case "add", "or":

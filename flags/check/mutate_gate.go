@@ -164,25 +164,33 @@ func gatesOf(ctx context.Context, cases []GateCase, o GateOptions) ([]*gate, err
 	return gates, nil
 }
 
-func (g *gate) mutants() []Mutant { return Mutants(g.file, g.text, g.entry) }
-
-func (g *gate) run(ctx context.Context, progress func(int)) ([]Judged, error) {
-	covering, err := g.coverage(ctx)
-	if err != nil {
-		return nil, err
-	}
-	mutants := g.mutants()
-	all := make([]Judged, len(mutants))
-	var done atomic.Int64
-	err = inParallel(ctx, len(mutants), func(i int) error {
-		j := &all[i]
-		j.Mutant, j.Kernel = mutants[i], g.entry
+// mutants are those of the entry; of choices between no displacement and another, those whose source says that they are of halves.
+func (g *gate) mutants() []Judged {
+	var list []Judged
+	for _, m := range Mutants(g.file, g.text, g.entry) {
+		j := Judged{Mutant: m, Kernel: g.entry}
 		if lines := g.cases[0].Lines; lines != nil {
 			j.Source, j.SourceLine, _ = lines(g.file, j.Line)
 		}
 		if calls := g.cases[0].Calls; calls != nil {
 			j.Calls = calls(g.file, j.Line)
 		}
+		if m.What != firstHalf || g.holds(&j, "half") {
+			list = append(list, j)
+		}
+	}
+	return list
+}
+
+func (g *gate) run(ctx context.Context, progress func(int)) ([]Judged, error) {
+	covering, err := g.coverage(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := g.mutants()
+	var done atomic.Int64
+	err = inParallel(ctx, len(all), func(i int) error {
+		j := &all[i]
 		r := g.redundant(j)
 		if cases := covering[j.Line]; len(cases) == 0 {
 			j.Fate = NotExecuted
@@ -337,8 +345,12 @@ func (g *gate) coverage(ctx context.Context) (map[int][]GateCase, error) {
 // coverAddresses adds the lines of address arithmetic, which is no instruction that a search notices: a case executes it
 // if a trap in its place stops it.
 func (g *gate) coverAddresses(ctx context.Context, covering map[int][]GateCase) error {
+	judged := map[int]bool{}
+	for _, j := range g.mutants() {
+		judged[j.Line] = true
+	}
 	list := slices.DeleteFunc(scan(g.text, g.entry), func(n instruction) bool {
-		return !slices.Contains([]string{"add", "or", "selp"}, n.mods[0]) || len(n.fold()) == 0
+		return !slices.Contains([]string{"add", "or", "selp"}, n.mods[0]) || len(n.fold()) == 0 || !judged[n.line]
 	})
 	found := make([][]GateCase, len(list))
 	err := inParallel(ctx, len(list), func(i int) error {
