@@ -125,7 +125,7 @@ type Strategy int
 
 const (
 	Random     Strategy = iota // each choice at random, with a bias
-	PCT                        // random priorities that change at a few points
+	PCT                        // random priorities that change at a few points; who goes round in loops for long falls behind the others
 	Exhaustive                 // all, each class of equivalent ones once
 )
 
