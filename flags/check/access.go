@@ -1,6 +1,9 @@
 package check
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // pick is one way in which a load of up to four elements may turn out: the index of a write in each location's order.
 type pick [4]int32
@@ -105,7 +108,7 @@ func (x *exec) load(t *thread) bool {
 	now := x.slab.copy(t.clocks)
 	for k, l := range locs {
 		w := l.order[list[i][k]]
-		w.readers = append(w.readers, reader{a, now, t.choice})
+		x.reads(w, reader{actor: a, clocks: now, choice: t.choice})
 		if a.strong {
 			x.observe(t, l, w, &a, acquire)
 		}
@@ -121,6 +124,13 @@ func (x *exec) load(t *thread) bool {
 	return true
 }
 
+// reads adds a reader of w.
+func (x *exec) reads(w *write, r reader) {
+	if w.readBy(r) {
+		x.cut(fmt.Sprintf("more than %d reads of one value, some of which were not tried with later ones", mostChoices))
+	}
+}
+
 // glance is one more poll of a loop that is about to give up: the newest values, with no choice and no word about it.
 func (x *exec) glance(t *thread, locs []*location, a *actor, newest pick, acquire bool) bool {
 	var v [4]uint64
@@ -128,11 +138,11 @@ func (x *exec) glance(t *thread, locs []*location, a *actor, newest pick, acquir
 	for k, l := range locs {
 		w := l.order[newest[k]]
 		v[k] = w.value
-		r := reader{*a, now, -1}
+		r := reader{actor: *a, clocks: now, choice: -1}
 		if n := len(w.readers); n > 0 && w.readers[n-1].id == a.id && w.readers[n-1].inst == a.inst {
 			w.readers[n-1] = r
 		} else {
-			w.readers = append(w.readers, r)
+			x.reads(w, r)
 		}
 		if a.strong {
 			x.observe(t, l, w, a, acquire)
@@ -150,7 +160,7 @@ func (x *exec) glance(t *thread, locs []*location, a *actor, newest pick, acquir
 // again is one round of a loop that t polls in, in which it saw the write that it waited for and does not leave. What is written
 // later is another way to decide the same.
 func (x *exec) again(t *thread, a *actor) {
-	t.forced.readers = append(t.forced.readers, reader{*a, x.slab.copy(t.clocks), t.choice})
+	x.reads(t.forced, reader{actor: *a, clocks: x.slab.copy(t.clocks), choice: t.choice})
 	t.forced = nil
 	t.tick()
 }
@@ -215,7 +225,7 @@ func (x *exec) use(t *thread, token uint64) bool {
 func (x *exec) resolve(t *thread, i int, w *write) {
 	p := t.pending[i]
 	t.pending = append(t.pending[:i], t.pending[i+1:]...)
-	w.readers = append(w.readers, reader{p.actor, p.issued, p.choice})
+	x.reads(w, reader{actor: p.actor, clocks: p.issued, choice: p.choice})
 	x.observe(t, p.loc, w, &p.actor, false)
 	x.note(t, p.actor.inst, p.loc, w, false)
 	t.m.Fill(p.token, w.value)
@@ -360,8 +370,11 @@ func (x *exec) put(t *thread, l *location, at int, w *write, before clocks) {
 	x.spinners = x.spinners[:0]
 	x.choose.wrote(x, t, l, before, w.id)
 	x.arrived(target{thread: t.index, nth: t.writes, at: l.address})
-	if len(l.order) > x.maxWrites {
-		l.order = append(l.order[:0], l.order[len(l.order)-x.maxWrites:]...)
+	if n := len(l.order) - x.maxWrites; n > 0 {
+		for _, w := range l.order[:n] {
+			w.forget()
+		}
+		l.order = slices.Delete(l.order, 0, n)
 		x.evicted++
 	}
 }
@@ -419,15 +432,15 @@ func (x *exec) atomic(t *thread) bool {
 	from := int(keep[i][0])
 	source := l.order[from]
 	before := x.slab.copy(t.clocks)
-	source.readers = append(source.readers, reader{a, before, t.choice})
-	if !in.Red { // red never forms an acquire pattern, and still hands on what it read
-		x.observe(t, l, source, &a, in.Sem.Acquires())
-	}
-	x.note(t, in, l, source, false)
 	v, writes := t.m.Apply(source.value)
 	if in.Size < 8 {
 		v &= 1<<(8*in.Size) - 1
 	}
+	x.reads(source, reader{actor: a, clocks: before, choice: t.choice, wrote: writes})
+	if !in.Red { // red never forms an acquire pattern, and still hands on what it read
+		x.observe(t, l, source, &a, in.Sem.Acquires())
+	}
+	x.note(t, in, l, source, false)
 	if writes {
 		at := x.placesAfter(from, l, &a)
 		w := x.newWrite()

@@ -37,6 +37,39 @@ func TestLockHandOver(t *testing.T) {
 	clean(t, between(t, take("1"), take("1"), "expect o count 1 u32 = 0x11"))
 }
 
+// Who waits for a lock by exchanges writes each time, and still lets its holder go on: also where priorities decide, and where
+// several that wait take turns. A lock that nobody gives back is a kernel that never ends.
+func TestLockByExchange(t *testing.T) {
+	take := "L:\natom.acquire.gpu.global.exch.b32 v, [a], 1;\nsetp.ne.u32 p, v, 0;\n@p bra L;\nld.global.u32 u, [o];\nadd.u32 u, u, 1;\nst.global.u32 [o], u;\n"
+	give := "atom.release.gpu.global.exch.b32 w, [a], 0;"
+	polled := "L:\natom.acquire.gpu.global.exch.b32 v, [a], 1;\nld.relaxed.gpu.global.u32 u, [a];\nsetp.ne.u32 p, v, 0;\n@p bra L;\nld.global.u32 u, [o];\nadd.u32 u, u, 1;\nst.global.u32 [o], u;\n"
+	spec := twoWords + "launch k grid 4 block 1\nexpect o u32 = "
+	for _, s := range []Strategy{Random, PCT} {
+		for _, body := range []string{take + give, polled + give} {
+			r, err := Check(t.Context(), specced(t, kernel("k", body), spec+"4"), Options{Strategy: s, Executions: 300, Steps: 100_000})
+			require.NoError(t, err)
+			require.Empty(t, r.Findings)
+			require.EqualValues(t, 300, r.Executions)
+		}
+		wrong := specced(t, kernel("k", take+give), spec+"5")
+		for seed := range uint64(30) {
+			r, err := Check(t.Context(), wrong, Options{Strategy: s, Seed: seed, Executions: 1, Steps: 100_000, NoFix: true})
+			require.NoError(t, err)
+			require.Len(t, r.Findings, 1)
+			require.Equal(t, Stale, r.Findings[0].Kind)
+			again, err := Check(t.Context(), wrong, Options{Replay: r.Findings[0].Token, Steps: 100_000, NoFix: true})
+			require.NoError(t, err)
+			require.Equal(t, r.Findings, again.Findings)
+			require.Equal(t, r.Operations, again.Operations)
+		}
+		r, err := Check(t.Context(), specced(t, kernel("k", take), spec+"1"), Options{Strategy: s, Executions: 300, Steps: 100_000})
+		require.NoError(t, err)
+		require.Len(t, r.Findings, 1)
+		require.Equal(t, Endless, r.Findings[0].Kind)
+		require.EqualValues(t, 1, r.Executions)
+	}
+}
+
 // What the search waits for is a write to that location: a thread that goes another way may write elsewhere first.
 func TestWritesElsewhere(t *testing.T) {
 	clean(t, between(t, "ld.relaxed.sys.global.u32 v, [a];\nst.relaxed.sys.global.u32 [a+8], 1;\nsetp.eq.u32 p, v, 3;\nselp.u32 v, 57005, 1, p;\nst.global.u32 [o], v;",

@@ -36,12 +36,18 @@ type randomly struct {
 	last      int // of 16: how often a write comes last in coherence order
 
 	changes    int // with PCT: how often priorities change; -1: no priorities
-	priorities []uint32
+	priorities []int64
+	rounds     []int32  // of each thread: its steps in loops while others could go, since it fell behind them
+	lowest     int64    // priority so far
 	at         []uint64 // steps at which the leader falls behind
 	step       uint64
 	length     uint64 // of executions so far
 	fixed      bool   // length is given, by a token
 }
+
+// A leader that has taken so many steps in loops, while others could go, falls behind them: what it waits for may be theirs to do.
+// An exchange that takes a lock writes each time, so no wait for another value shows.
+const mostLed = 256
 
 func newRandomly(pct bool) *randomly {
 	r := &randomly{pcg: rand.NewPCG(0, 0), changes: -1}
@@ -64,9 +70,10 @@ func (r *randomly) begin(x *exec) {
 		r.length = max(r.length, r.step, 64)
 	}
 	r.step = 0
-	r.priorities = r.priorities[:0]
+	r.priorities, r.rounds, r.lowest = r.priorities[:0], r.rounds[:0], 0
 	for range x.threads {
-		r.priorities = append(r.priorities, r.rng.Uint32()|1)
+		r.priorities = append(r.priorities, int64(r.rng.Uint32()|1))
+		r.rounds = append(r.rounds, 0)
 	}
 	r.at = r.at[:0]
 	for range r.changes {
@@ -114,18 +121,28 @@ func (r *randomly) candidate(x *exec) *thread {
 func (r *randomly) leader(x *exec) *thread {
 	for {
 		var best *thread
+		n := 0
 		for _, i := range x.ready {
-			if t := x.threads[i]; t.state == ready && (best == nil || r.priorities[i] > r.priorities[best.index]) {
-				best = t
+			if t := x.threads[i]; t.state == ready {
+				if n++; best == nil || r.priorities[i] > r.priorities[best.index] {
+					best = t
+				}
 			}
 		}
 		if best == nil {
 			return nil
 		}
+		if n > 1 && best.held && best.event.Inst.Loop {
+			if r.rounds[best.index]++; r.rounds[best.index] > mostLed {
+				r.lowest--
+				r.priorities[best.index], r.rounds[best.index] = r.lowest, 0
+				continue
+			}
+		}
 		r.step++
 		for i, s := range r.at {
 			if s == r.step {
-				r.priorities[best.index] = uint32(i) // below all others
+				r.priorities[best.index] = int64(i) // below all others that have not fallen behind
 				r.at[i] = 0
 				best = nil
 				break

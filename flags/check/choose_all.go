@@ -45,7 +45,8 @@ func (s *systematically) advance() bool {
 	return false
 }
 
-func (s *systematically) decide(n int) (*decision, int32) {
+func (s *systematically) decide(x *exec, n int) (*decision, int32) {
+	x.decisions++
 	if s.at == len(s.path) {
 		d := decision{n: n}
 		if s.at < len(s.script) {
@@ -82,11 +83,11 @@ func (s *systematically) thread(x *exec) *thread {
 	return nil
 }
 
-func (s *systematically) read(_ *exec, t *thread, n int, mayDefer bool) (int, target, bool) {
+func (s *systematically) read(x *exec, t *thread, n int, mayDefer bool) (int, target, bool) {
 	if t.forced != nil && n == 1 {
 		return 0, noTarget, false
 	}
-	d, at := s.decide(n)
+	d, at := s.decide(x, n)
 	if t.forced == nil {
 		t.choice = at
 	}
@@ -100,11 +101,11 @@ func (s *systematically) read(_ *exec, t *thread, n int, mayDefer bool) (int, ta
 	return d.next, noTarget, false
 }
 
-func (s *systematically) place(_ *exec, n int) int {
+func (s *systematically) place(x *exec, n int) int {
 	if n == 1 {
 		return 0
 	}
-	d, at := s.decide(n)
+	d, at := s.decide(x, n)
 	if d.next >= n {
 		s.wrong(int(at))
 		return 0
@@ -124,7 +125,7 @@ func (s *systematically) fence(x *exec, t *thread, a *actor) target {
 			s.path[f.choice].later(target{thread: t.index, nth: -(t.scs + 1)})
 		}
 	}
-	d, at := s.decide(1)
+	d, at := s.decide(x, 1)
 	t.choice = at
 	w := d.wait()
 	if w.nth > 0 {
@@ -134,11 +135,14 @@ func (s *systematically) fence(x *exec, t *thread, a *actor) target {
 	return w
 }
 
-func (s *systematically) wrote(_ *exec, t *thread, l *location, before clocks, id int32) {
+func (s *systematically) wrote(x *exec, t *thread, l *location, before clocks, id int32) {
 	for _, v := range l.order {
 		for i := range v.readers {
 			if r := &v.readers[i]; r.choice >= 0 && r.id != id && !before.has(r.id, r.n) {
-				s.path[r.choice].later(target{thread: t.index, nth: t.writes, at: l.address})
+				d := &s.path[r.choice]
+				n := len(d.waits)
+				d.later(target{thread: t.index, nth: t.writes, at: l.address})
+				x.decisions += len(d.waits) - n
 			}
 		}
 	}

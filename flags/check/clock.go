@@ -36,33 +36,40 @@ func (c clocks) after(o clocks) bool {
 	return true
 }
 
-// slab hands out vector clocks that live as long as one execution.
+// slab hands out vector clocks that live as long as one execution, or in a long one until nothing refers to them.
 type slab struct {
 	width int
 	full  [][]uint32
 	used  [][]uint32
+	chunk []uint32 // the one at hand
 	at    int
 }
 
-const slabSize = 1 << 16
+const (
+	slabSize  = 1 << 16
+	slabsKept = 512 // for the next execution: 128 MB
+)
 
 func (s *slab) reset() {
 	s.full = append(s.full, s.used...)
-	s.used, s.at = s.used[:0], 0
+	s.used, s.chunk, s.at = s.used[:0], nil, 0
 }
 
 // copy is a snapshot of c.
 func (s *slab) copy(c clocks) clocks {
-	if len(s.used) == 0 || s.at+s.width > len(s.used[len(s.used)-1]) {
+	if s.at+s.width > len(s.chunk) {
 		if n := len(s.full); n > 0 {
-			s.used, s.full = append(s.used, s.full[n-1]), s.full[:n-1]
+			s.chunk, s.full = s.full[n-1], s.full[:n-1]
+			s.used = append(s.used, s.chunk)
 		} else {
-			s.used = append(s.used, make([]uint32, max(slabSize, s.width)))
+			s.chunk = make([]uint32, max(slabSize, s.width))
+			if len(s.used)*len(s.chunk) < slabsKept*slabSize {
+				s.used = append(s.used, s.chunk)
+			}
 		}
 		s.at = 0
 	}
-	chunk := s.used[len(s.used)-1]
-	out := chunk[s.at : s.at+s.width : s.at+s.width]
+	out := s.chunk[s.at : s.at+s.width : s.at+s.width]
 	s.at += s.width
 	copy(out, c)
 	return out

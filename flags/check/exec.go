@@ -155,40 +155,42 @@ type exec struct {
 	recent  *buffer
 	guess   *ptx.Thread
 
-	allLocs   []*location // all there are, for reuse
-	usedLocs  int
-	allWrites []*write
-	used      int
-	latest    *write
-	spinners  []int32
-	seen      []seen // of histories that end as another begins
-	others    bool   // the loop just looked at loads from elsewhere too
-	constant  []constantRead
+	allLocs      []*location // all there are, for reuse
+	usedLocs     int
+	allWrites    []*write
+	used         int
+	latest       *write
+	spinners     []int32
+	seen         []seen // of histories that end as another begins
+	others       bool   // the loop just looked at loads from elsewhere too
+	constant     []constantRead
+	mostConstant int
 
 	picked []pick
 	locs   []*location
 	spots  []int32
 
-	fast     bool // clocks leap
-	clock    uint64
-	covered  map[*ptx.Inst]bool // nil: not asked for
-	targets  bool               // somebody waits for a certain write
-	over     bool
-	pruned   bool
-	ctx      context.Context
-	looked   uint64 // steps and instructions since ctx was looked at
-	all      uint64 // steps of all executions
-	raced    bool
-	why      string             // not exhaustive
-	patience map[*ptx.Inst]bool // of loads in loops: whether they poll until something changes
-	needed   map[*ptx.Inst]bool // of loads: what they read is needed ahead of the next write
-	found    []Finding
-	log      []logged
-	trace    *trace // nil: nothing is traced
-	steps    uint64
-	writes   uint64
-	ops      uint64
-	evicted  uint64
+	fast      bool // clocks leap
+	clock     uint64
+	covered   map[*ptx.Inst]bool // nil: not asked for
+	targets   bool               // somebody waits for a certain write
+	over      bool
+	pruned    bool
+	ctx       context.Context
+	looked    uint64 // steps and instructions since ctx was looked at
+	all       uint64 // steps of all executions
+	raced     bool
+	why       string             // not exhaustive
+	patience  map[*ptx.Inst]bool // of loads in loops: whether they poll until something changes
+	needed    map[*ptx.Inst]bool // of loads: what they read is needed ahead of the next write
+	found     []Finding
+	log       []logged
+	trace     *trace // nil: nothing is traced
+	steps     uint64
+	decisions int // of the search, in this execution
+	writes    uint64
+	ops       uint64
+	evicted   uint64
 }
 
 // newExec readies p.
@@ -290,7 +292,7 @@ func (x *exec) reset() {
 	x.usedLocs, x.used, x.latest, x.recent = 0, 0, nil, nil
 	x.over, x.pruned, x.raced, x.started = false, false, false, false
 	x.fast, x.clock, x.targets = false, 0, false
-	x.steps, x.writes = 0, 0
+	x.steps, x.writes, x.decisions, x.mostConstant = 0, 0, 0, 0
 }
 
 func (x *exec) newLocation() *location {
@@ -303,7 +305,12 @@ func (x *exec) newLocation() *location {
 	return l
 }
 
+const writesKept = 1 << 17 // for the next execution
+
 func (x *exec) newWrite() *write {
+	if x.used == writesKept { // what else a long one needs lives until it is forgotten
+		return new(write)
+	}
 	if x.used == len(x.allWrites) {
 		x.allWrites = append(x.allWrites, new(write))
 	}
@@ -342,6 +349,9 @@ func (x *exec) run() {
 		x.advance(t)
 	}
 }
+
+// A systematic search that has made so many choices in one execution stops there, ahead of filling memory with them.
+const mostDecisions = 1 << 21
 
 // A thread that performs so many instructions by itself between two events does not end.
 const mostAlone = 10_000_000

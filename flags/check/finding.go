@@ -236,6 +236,10 @@ func (x *exec) endless(t *thread) {
 	x.report(t, Finding{Kind: Endless, Message: fmt.Sprintf("a kernel that never ends, or one that needs more than %d steps", x.limit)})
 }
 
+func (x *exec) undecided(t *thread) {
+	x.report(t, Finding{Kind: Endless, Message: fmt.Sprintf("a kernel that never ends, or one that makes more than %d choices in one execution: check smaller sizes systematically, or this one at random", mostDecisions)})
+}
+
 func (x *exec) constantWritten(w event, r constantRead) {
 	f := Finding{Kind: ReadOnly, A: x.describe(w, true), B: x.describe(r.event, false),
 		Message: "ld.global.nc reads memory that is written while the kernel runs: such loads are outside the memory model"}

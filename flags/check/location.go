@@ -8,6 +8,11 @@ type head struct {
 	clocks clocks
 }
 
+// covers is whether whoever takes h has all that o would bring: it is a later one of the same thread, for as many or more.
+func (h *head) covers(o *head) bool {
+	return h.id == o.id && h.task == o.task && h.n >= o.n && h.scope >= o.scope
+}
+
 // write is one value that a location had or has.
 type write struct {
 	actor
@@ -17,12 +22,14 @@ type write struct {
 	source  *write // what its atomic read; nil: it is a store's
 	nth     int    // of the writes of its thread to strong locations, from 1; 0: the initial value
 	readers []reader
+	most    int // readers, before those that say nothing new are dropped
 }
 
 type reader struct {
 	actor
 	clocks clocks
 	choice int32 // where it was decided what it reads, -1 if nowhere
+	wrote  bool  // it is an atomic's, which wrote
 }
 
 // seen is a write that a read observed, in a history that has ended.
@@ -37,6 +44,68 @@ type location struct {
 	waiters []int32   // threads that wait for another value
 	seen    []seen    // what was observed in histories that ended when this one began
 	next    *location // another in the same word
+}
+
+// Readers of one write that are kept as they are: of more, those that say nothing new are dropped.
+const (
+	mostReaders = 1 << 8
+	mostChoices = 1 << 12 // of those whose choices the search may come back to
+)
+
+// readBy adds a reader of w. Of many reads by one instruction of one thread the first and the last say all: whatever comes after
+// one of them comes after the first, and whatever they all come before comes after the last. That does not hold of an atomic that
+// wrote. True: the search can no longer come back to some of them.
+func (w *write) readBy(r reader) (forgotten bool) {
+	w.readers = append(w.readers, r)
+	if len(w.readers) <= max(w.most, mostReaders) {
+		return false
+	}
+	type who struct {
+		id, task int32
+		inst     *ptx.Inst
+	}
+	type ends struct{ first, last int }
+	at := map[who]ends{}
+	choices := 0
+	for i := range w.readers {
+		r := &w.readers[i]
+		if r.choice >= 0 {
+			choices++
+		}
+		k := who{r.id, r.task, r.inst}
+		e, ok := at[k]
+		switch {
+		case !ok:
+			e = ends{i, i}
+		case r.n < w.readers[e.first].n:
+			e.first = i
+		case r.n >= w.readers[e.last].n:
+			e.last = i
+		}
+		at[k] = e
+	}
+	keep := w.readers[:0]
+	for i, r := range w.readers {
+		e := at[who{r.id, r.task, r.inst}]
+		switch {
+		case i == e.first || i == e.last || r.wrote:
+		case r.choice >= 0 && choices <= mostChoices:
+		default:
+			forgotten = forgotten || r.choice >= 0
+			continue
+		}
+		keep = append(keep, r)
+	}
+	clear(w.readers[len(keep):])
+	w.readers = keep
+	w.most = 2 * len(keep)
+	return forgotten
+}
+
+// forget leaves of w, which has left its location's order, what others tell it by.
+func (w *write) forget() {
+	clear(w.readers)
+	w.clocks, w.heads, w.source, w.readers = nil, nil, nil, w.readers[:0]
 }
 
 func (l *location) last() *write { return l.order[len(l.order)-1] }

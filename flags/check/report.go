@@ -191,7 +191,7 @@ type Strategy int
 
 const (
 	Random     Strategy = iota // each choice at random, with a bias
-	PCT                        // random priorities that change at a few points
+	PCT                        // random priorities that change at a few points; who goes round in loops for long falls behind the others
 	Exhaustive                 // all, each class of equivalent ones once
 )
 
@@ -200,7 +200,7 @@ type Options struct {
 	Strategy   Strategy
 	Seed       uint64
 	Executions uint64 // at most; 0: 1000 at random, 1,000,000 when exhaustive
-	Steps      uint64 // operations that one execution may take; 0: ten million
+	Steps      uint64 // operations that one execution may take; 0: ten million. A systematic one may make two million choices, whatever this is
 	MaxWrites  int    // writes remembered of one location; 0: 64
 	Findings   int    // stop after so many different ones; 0: one
 	Replay     string // run this token's execution alone; a token of another program is an error

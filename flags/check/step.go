@@ -27,6 +27,10 @@ func (x *exec) advance(t *thread) {
 			x.endless(t)
 			return
 		}
+		if x.decisions > mostDecisions {
+			x.undecided(t)
+			return
+		}
 		t.event = *ev
 		if x.covered != nil {
 			x.covered[ev.Inst] = true

@@ -195,7 +195,7 @@ func (t *thread) begin(x *exec, c clocks) {
 	t.state, t.held, t.forced, t.waiting = ready, false, nil, noTarget
 	t.writes, t.scs, t.tokens, t.choice = 0, 0, 0, -1
 	t.spins = nil
-	t.hurried = false
+	t.hurried, t.most = false, 0
 }
 
 // finish ends task i.
@@ -326,10 +326,30 @@ type constantRead struct {
 	off, n int
 }
 
+const mostConstant = 1 << 10 // before those are dropped that a launch has read before
+
+func (x *exec) dropConstant() {
+	type what struct {
+		task   int32
+		buffer *buffer
+		off, n int
+	}
+	had := map[what]bool{}
+	x.constant = slices.DeleteFunc(x.constant, func(r constantRead) bool {
+		k := what{r.task, r.buffer, r.off, r.n}
+		defer func() { had[k] = true }()
+		return had[k]
+	})
+	x.mostConstant = 2 * len(x.constant)
+}
+
 // readsConstant is a ld.global.nc of t: whoever wrote that memory must have done so ahead of the launch.
 func (x *exec) readsConstant(t *thread, b *buffer, off, n int) {
 	r := constantRead{t.now(t.event.Inst), b, off, n}
 	x.constant = append(x.constant, r)
+	if len(x.constant) > max(x.mostConstant, mostConstant) {
+		x.dropConstant()
+	}
 	begin := x.tasks[t.task].begin
 	for i := off; i < off+n; i++ {
 		c := &b.cells[i/4]

@@ -1,6 +1,8 @@
 package check
 
 import (
+	"slices"
+
 	"github.com/fenceline/fenceline/internal/ptx"
 )
 
@@ -32,6 +34,7 @@ type thread struct {
 	fenced   [5]bool
 	releases []placedHead // release operations, by location
 	gathered []placedHead // what strong reads saw, for an acquire to come
+	most     int          // of those, before some are dropped
 	pending  []pending
 
 	state   state
@@ -111,7 +114,7 @@ func (x *exec) observe(t *thread, l *location, w *write, a *actor, acquire bool)
 			case acquire && morallyStrong(&h.actor, a):
 				t.take(h)
 			default:
-				t.gathered = append(t.gathered, placedHead{*h, l})
+				t.gather(placedHead{*h, l})
 			}
 		}
 	}
@@ -129,15 +132,44 @@ func (x *exec) observe(t *thread, l *location, w *write, a *actor, acquire bool)
 	t.gathered = keep
 }
 
+const mostGathered = 1 << 8 // before those are dropped that others cover
+
+// gather keeps h for an acquire to come.
+func (t *thread) gather(h placedHead) {
+	t.gathered = append(t.gathered, h)
+	if len(t.gathered) <= max(t.most, mostGathered) {
+		return
+	}
+	type from struct {
+		id, task int32
+		scope    ptx.Scope
+		at       *location
+	}
+	last := map[from]int{}
+	for i := range t.gathered {
+		g := &t.gathered[i]
+		k := from{g.id, g.task, g.scope, g.at}
+		if o, ok := last[k]; !ok || g.covers(&t.gathered[o].head) {
+			last[k] = i
+		}
+	}
+	keep := t.gathered[:0]
+	for i, g := range t.gathered {
+		if last[from{g.id, g.task, g.scope, g.at}] == i {
+			keep = append(keep, g)
+		}
+	}
+	clear(t.gathered[len(keep):])
+	t.gathered = keep
+	t.most = 2 * len(keep)
+}
+
 // heads are what a strong write of t to l, at index i of its order, carries.
 func (x *exec) heads(t *thread, l *location, a *actor, release bool, now clocks, source *write) []head {
 	if !a.strong {
 		return nil
 	}
 	var out []head
-	if source != nil && morallyStrong(&source.actor, a) {
-		out = append(out, source.heads...)
-	}
 	if release {
 		h := head{*a, now}
 		out = append(out, h)
@@ -159,6 +191,15 @@ func (x *exec) heads(t *thread, l *location, a *actor, release bool, now clocks,
 	for s := range t.fences {
 		if t.fenced[s] {
 			out = append(out, t.fences[s])
+		}
+	}
+	if source == nil || !morallyStrong(&source.actor, a) {
+		return out
+	}
+	own := len(out)
+	for i := range source.heads {
+		if h := &source.heads[i]; !slices.ContainsFunc(out[:own], func(o head) bool { return o.covers(h) }) {
+			out = append(out, *h)
 		}
 	}
 	return out
@@ -194,7 +235,16 @@ func (x *exec) fence(t *thread, in *ptx.Inst) {
 	}
 	if in.Sem == ptx.SC {
 		t.scs++
-		x.scs = append(x.scs, scFence{head{a, now}, t.index, t.scs, t.choice})
+		f := scFence{head{a, now}, t.index, t.scs, t.choice}
+		at := -1
+		if f.choice < 0 { // no search comes back to it
+			at = slices.IndexFunc(x.scs, func(o scFence) bool { return f.covers(&o.head) })
+		}
+		if at >= 0 {
+			x.scs[at] = f
+		} else {
+			x.scs = append(x.scs, f)
+		}
 		x.arrived(target{thread: t.index, nth: -t.scs})
 	}
 	t.tick()
