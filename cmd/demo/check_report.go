@@ -41,6 +41,7 @@ type checkFinding struct {
 	Second  *checkAccess  `json:"second,omitempty"`
 	Missing string        `json:"missing,omitempty"`
 	Fix     string        `json:"fix,omitempty"`
+	Unfixed string        `json:"unfixed,omitempty"` // that each was tried and none is a fix
 	Replay  string        `json:"replay,omitempty"`
 	Waiting []checkAccess `json:"waiting,omitempty"`
 	History []checkAccess `json:"history,omitempty"`
@@ -106,7 +107,7 @@ func findingOf(f *check.Finding) checkFinding {
 	}
 	brief := short
 	brief.History = nil
-	return checkFinding{Kind: f.Kind, Message: f.Message, First: accessOf(f.A), Second: accessOf(f.B), Missing: f.Missing, Fix: f.Fix,
+	return checkFinding{Kind: f.Kind, Message: f.Message, First: accessOf(f.A), Second: accessOf(f.B), Missing: f.Missing, Fix: f.Fix, Unfixed: f.Unfixed,
 		Replay: f.Token, Waiting: accessesOf(f.Waiting), History: accessesOf(f.History), text: short.String() + cut, brief: brief.String()}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -70,6 +71,75 @@ func TestCheckOwn(t *testing.T) {
 	require.Contains(t, stdout, "every class of equivalent ones covered")
 	_, stdout, _ = demo(t, append([]string{"check", "--executions", "1", "--set", "world=3"}, own("push_packets")...)...)
 	require.Contains(t, stdout, "not exhaustive: stopped after ")
+}
+
+// flagPTX is a kernel that posts data behind a flag and one that waits for it; the %s are the orders of the flag's accesses.
+const flagPTX = `.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry post(.param .u64 data, .param .u64 flag)
+{
+	.reg .b64 x, y;
+	ld.param.u64 x, [data];
+	ld.param.u64 y, [flag];
+	st.global.u32 [x], 42;
+	st.%s.sys.global.u32 [y], 1;
+	ret;
+}
+.visible .entry wait(.param .u64 data, .param .u64 flag, .param .u64 out)
+{
+	.reg .b64 x, y, z;
+	.reg .b32 a, b;
+	.reg .pred p;
+	ld.param.u64 x, [data];
+	ld.param.u64 y, [flag];
+	ld.param.u64 z, [out];
+L:
+	ld.%s.sys.global.u32 a, [y];
+	setp.ne.u32 p, a, 1;
+	@p bra L;
+	ld.global.u32 b, [x];
+	st.global.u32 [z], b;
+	ret;
+}
+`
+
+const flagSpec = `world 2
+buffer data size 4 on 0
+buffer flag size 4 on 1
+buffer out size 4 on 1
+launch post block 1 on 0
+arg 0 ptr data
+arg 1 ptr flag
+launch wait block 1 on 1
+arg 0 ptr data
+arg 1 ptr flag
+arg 2 ptr out
+expect out u32 = 42 on 1
+`
+
+// flagFiles are the flags that check flagPTX with these orders.
+func flagFiles(t *testing.T, store, load string) []string {
+	t.Helper()
+	dir := t.TempDir()
+	ptxFile, spec := filepath.Join(dir, "k.ptx"), filepath.Join(dir, "k.spec")
+	require.NoError(t, os.WriteFile(ptxFile, fmt.Appendf(nil, flagPTX, store, load), 0o600))
+	require.NoError(t, os.WriteFile(spec, []byte(flagSpec), 0o600))
+	return []string{"--ptx", ptxFile, "--spec", spec}
+}
+
+// Where one change is not enough, the report says so.
+func TestCheckUnfixed(t *testing.T) {
+	code, _ := checkJSON(t, flagFiles(t, "release", "acquire")...)
+	require.Equal(t, exitGood, code)
+	_, r := checkJSON(t, flagFiles(t, "relaxed", "acquire")...)
+	require.Contains(t, r.Cases[0].Findings[0].Fix, "`st.relaxed.sys.global.u32` → `st.release.sys.global.u32`")
+	require.Empty(t, r.Cases[0].Findings[0].Unfixed)
+	_, r = checkJSON(t, flagFiles(t, "relaxed", "relaxed")...)
+	require.Empty(t, r.Cases[0].Findings[0].Fix)
+	require.Regexp(t, `^no single stronger instruction, of \d+ tried on this finding's lines, makes it go away$`, r.Cases[0].Findings[0].Unfixed)
+	_, stdout, _ := demo(t, append([]string{"check"}, flagFiles(t, "relaxed", "relaxed")...)...)
+	require.Contains(t, stdout, "\n    no single stronger instruction, of ")
 }
 
 // Where PTX says through which calls a line was inlined, reports do.

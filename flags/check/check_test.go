@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -49,7 +50,45 @@ func TestFixIsBounded(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Race, r.Findings[0].Kind)
 	require.Empty(t, r.Findings[0].Fix)
+	require.Contains(t, r.Findings[0].Unfixed, "of 1 tried on this finding's lines, is known to make it go away: 1 were not tried to the end")
 	require.Less(t, time.Since(start), 30*time.Second)
+}
+
+// A variant that the finding's own search shows nothing of, for it ends early, is no fix: other searches must agree.
+func TestFixIsConfirmed(t *testing.T) {
+	p := columns(t, false, "st.global.u32 [x], 1;", "st.global.u32 [x], 2;")
+	write, read := "st.global.u32 [x], 1;\nst.%s.sys.global.u32 [y], 1;", "ld.acquire.sys.global.u32 %r0, [y];\nsetp.ne.u32 %p0, %r0, 1;\n@%p0 bra E;\nld.global.u32 %r1, [x];\nE:"
+	bad := columns(t, false, read, fmt.Sprintf(write, "relaxed"))
+	good := columns(t, false, read, fmt.Sprintf(write, "release"))
+	for _, s := range []Strategy{Random, PCT, Exhaustive} {
+		own := Options{Strategy: s, Executions: 1, NoFix: true}
+		for r := (*Result)(nil); r == nil || len(r.Findings) > 0; own.Seed++ { // a seed with which one execution shows nothing
+			var err error
+			r, err = Check(t.Context(), bad, own)
+			require.NoError(t, err)
+			require.False(t, r.Exhaustive)
+			require.Less(t, own.Seed, uint64(100))
+		}
+		own.Seed--
+		own.NoFix = false
+		p.Stronger = func(*Finding) []Variant { return []Variant{{"bad", bad}, {"good", good}} }
+		r, err := Check(t.Context(), p, own)
+		require.NoError(t, err)
+		require.Equal(t, "good", r.Findings[0].Fix)
+		require.Empty(t, r.Findings[0].Unfixed)
+
+		p.Stronger = func(*Finding) []Variant { return []Variant{{"bad", bad}} }
+		r, err = Check(t.Context(), p, own)
+		require.NoError(t, err)
+		require.Empty(t, r.Findings[0].Fix)
+		require.Equal(t, "no single stronger instruction, of 1 tried on this finding's lines, makes it go away", r.Findings[0].Unfixed)
+		require.Contains(t, r.Findings[0].String(), "\n  "+r.Findings[0].Unfixed)
+
+		p.Stronger = func(*Finding) []Variant { return nil }
+		r, err = Check(t.Context(), p, own)
+		require.NoError(t, err)
+		require.Empty(t, r.Findings[0].Fix+r.Findings[0].Unfixed)
+	}
 }
 
 // Check ends when its context does, within an execution and between two, with what it has.

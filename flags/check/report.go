@@ -75,7 +75,8 @@ type Finding struct {
 	Missing string   // the order that is missing between A and B
 	Waiting []Access // Stuck: where each thread waits
 	History []Access // the strong operations that led here, the latest last
-	Fix     string   // the strengthened instruction that makes it go away, found by trying; "" if none was found
+	Fix     string   // the strengthened instruction that makes it go away, as far as trying shows; "" if none was found
+	Unfixed string   // in words, that each was tried and none makes it go away; "" where Fix says one or none was tried
 	Token   string   // replays the execution, of this very program: "KEY-r:SEED"; see Program.Key
 }
 
@@ -97,6 +98,9 @@ func (f *Finding) String() string {
 	if f.Fix != "" {
 		fmt.Fprintf(&b, "\n  goes away with: %s", f.Fix)
 	}
+	if f.Unfixed != "" {
+		fmt.Fprintf(&b, "\n  %s", f.Unfixed)
+	}
 	for i := range f.History {
 		fmt.Fprintf(&b, "\n  %3d. %v = %#x", i+1, &f.History[i], f.History[i].Value)
 	}
@@ -117,7 +121,8 @@ type Result struct {
 	Outcomes   map[string]uint64  // executions by what Program.Observe saw: "1 0"
 	Executed   map[*ptx.Inst]bool // with Options.Cover: the memory and synchronisation instructions that some thread executed
 
-	spent bool // Options.budget ended it
+	spent bool   // Options.budget ended it
+	steps uint64 // of all executions
 }
 
 // Strategy is how executions are chosen.
