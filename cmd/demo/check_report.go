@@ -64,7 +64,7 @@ type checkAccess struct {
 	Buffer     string    `json:"buffer,omitempty"`
 	Offset     int       `json:"offset"`
 	Size       int       `json:"size"`
-	Value      uint64    `json:"value"`
+	Value      *uint64   `json:"value,omitempty"` // of the size bytes, where it is known
 	Write      bool      `json:"write"`
 	Strong     bool      `json:"strong"`
 	Scope      string    `json:"scope,omitempty"`
@@ -76,8 +76,12 @@ func accessOf(a *check.Access) *checkAccess {
 	}
 	calls := slices.Clone(a.Calls)
 	slices.Reverse(calls)
+	var value *uint64
+	if a.Known {
+		value = new(a.Value)
+	}
 	return &checkAccess{a.Task, a.Device, a.Block, a.Thread, a.Text, a.File, a.Line, a.Source, a.SourceLine, calls, a.Buffer,
-		a.Offset, a.Size, a.Value, a.Write, a.Strong, a.Scope}
+		a.Offset, a.Size, value, a.Write, a.Strong, a.Scope}
 }
 
 func accessesOf(list []check.Access) []checkAccess {

@@ -142,6 +142,16 @@ func TestCheckUnfixed(t *testing.T) {
 	require.Contains(t, stdout, "\n    no single stronger instruction, of ")
 }
 
+// A write's value is in the JSON, and none where none is known.
+func TestCheckValues(t *testing.T) {
+	_, r := checkJSON(t, flagFiles(t, "relaxed", "acquire")...)
+	f := r.Cases[0].Findings[0]
+	require.True(t, f.First.Write)
+	require.EqualValues(t, 42, *f.First.Value)
+	require.Nil(t, f.Second.Value)
+	require.EqualValues(t, 1, *f.History[len(f.History)-1].Value)
+}
+
 // Where PTX says through which calls a line was inlined, reports do.
 func TestCheckNamesCalls(t *testing.T) {
 	dir := t.TempDir()

@@ -165,3 +165,46 @@ func FuzzReplay(f *testing.F) {
 		}
 	})
 }
+
+// A racing write is reported with what it wrote, of the bytes that are named, and a read, or a write of several, with no value.
+func TestRaceValues(t *testing.T) {
+	const (
+		poll = "L:\nld.relaxed.sys.global.u32 %r0, [y];\nsetp.ne.u32 %p0, %r0, 1;\n@%p0 bra L;\n"
+		post = "\nst.relaxed.sys.global.u32 [y], 1;"
+	)
+	for _, c := range []struct {
+		first, second string
+		a, b          any
+	}{
+		{"st.global.u32 [x], 42;", "ld.global.u32 %r1, [x];", 42, nil},
+		{"st.global.u32 [x], 42;", "ld.acquire.sys.global.u32 %r1, [x];", 42, nil},
+		{"st.relaxed.sys.global.u32 [x], 42;", "ld.global.u32 %r1, [x];", 42, nil},
+		{"st.relaxed.gpu.global.u32 [x], 42;", "st.relaxed.gpu.global.u32 [x], 43;", 42, 43},
+		{"st.relaxed.sys.global.u32 [x], 42;", "atom.relaxed.gpu.global.add.u32 %r1, [x], 1;", 42, nil},
+		{"ld.global.u32 %r1, [x];", "st.global.u32 [x], 43;", nil, 43},
+		{"ld.relaxed.sys.global.u32 %r1, [x];", "st.global.u32 [x], 43;", nil, 43},
+		{"st.global.u32 [x], 0x01020304;", "ld.global.u16 %rs0, [x+2];", 0x0102, nil},
+		{"ld.global.u32 %r1, [x];", "st.global.u8 [x+1], 0x105;", nil, 5},
+		{"st.global.u8 [x], 1;\nst.global.u8 [x+1], 2;", "ld.global.u16 %rs0, [x];", nil, nil},
+		{"st.global.v2.u32 [x], {7, 8};\nld.global.u32 %r1, [x];", "st.global.v2.u32 [x], {9, 10};", 7, 9},
+		{"st.global.u64 [x], 0x700000008;", "st.global.u64 [x], 0x900000000;", 8, 0},
+	} {
+		p := columns(t, false, ".reg .b16 %rs<2>;\n"+c.first+post, ".reg .b16 %rs<2>;\n"+poll+c.second)
+		r, err := Check(t.Context(), p, Options{Strategy: PCT, NoFix: true})
+		require.NoError(t, err)
+		require.NotEmpty(t, r.Findings, c.first)
+		require.Contains(t, []Kind{Race, Torn}, r.Findings[0].Kind, c.first)
+		f := &r.Findings[0]
+		for a, want := range map[*Access]any{f.A: c.a, f.B: c.b} {
+			if want == nil {
+				require.False(t, a.Known, "%s | %s: %v is %d", c.first, c.second, a, a.Value)
+				continue
+			}
+			require.True(t, a.Known, "%s | %s: %v", c.first, c.second, a)
+			require.EqualValues(t, want, a.Value, "%s | %s: %v", c.first, c.second, a)
+		}
+		for i := range f.History {
+			require.True(t, f.History[i].Known)
+		}
+	}
+}

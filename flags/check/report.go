@@ -37,7 +37,8 @@ type Access struct {
 	Buffer     string   // what was accessed
 	Offset     int      // bytes in Buffer
 	Size       int      // bytes
-	Value      uint64
+	Value      uint64   // what was read or written of these, where it is known
+	Known      bool     // Value is
 	Write      bool
 	Strong     bool
 	Scope      string // "cta", "gpu", "sys"; "" when weak
