@@ -15,7 +15,9 @@ type checkReport struct {
 	Version int        `json:"version"`
 	Seed    uint64     `json:"seed"`
 	Cases   []checkRow `json:"cases"`
-	OK      bool       `json:"ok"` // nothing was found, but for the faults that were to be found
+	// Interrupted: not all was looked at, and OK is no verdict.
+	Interrupted bool `json:"interrupted,omitempty"`
+	OK          bool `json:"ok"` // nothing was found, but for the faults that were to be found
 }
 
 // checkRow is what was found of one case.
@@ -25,7 +27,8 @@ type checkRow struct {
 	Executions    uint64         `json:"executions"`
 	Operations    uint64         `json:"operations"`
 	Exhaustive    bool           `json:"exhaustive"`
-	Why           string         `json:"why,omitempty"`        // why not exhaustive
+	Why           string         `json:"why,omitempty"` // why not exhaustive
+	Interrupted   bool           `json:"interrupted,omitempty"`
 	Unasserted    string         `json:"unasserted,omitempty"` // why nothing is known of results: the spec compares none
 	Evictions     uint64         `json:"evictions,omitempty"`
 	MS            float64        `json:"ms"`
@@ -186,6 +189,8 @@ func (o *checkOutput) row(r *checkRow) {
 		}
 	}
 	switch {
+	case r.Interrupted && len(r.Findings) == 0:
+		found += " so far: INTERRUPTED"
 	case r.FaultExpected && len(r.Findings) > 0:
 		found += ", as it must be"
 	case r.FaultExpected:
@@ -250,6 +255,37 @@ func (o *checkOutput) finish() error {
 		return errReported
 	}
 	return nil
+}
+
+// interrupted says what was done until then, in the place of a verdict.
+func (o *checkOutput) interrupted(total int) error {
+	o.progress.close()
+	o.rep.Interrupted, o.rep.OK = true, false
+	if o.c.opt.json {
+		if err := writeJSON(o.c.stdout, o.rep); err != nil {
+			return err
+		}
+		return errInterrupted
+	}
+	var executions uint64
+	found := 0
+	for i := range o.rep.Cases {
+		executions += o.rep.Cases[i].Executions
+		if len(o.rep.Cases[i].Findings) > 0 {
+			found++
+		}
+	}
+	w := o.c.stdout
+	if len(o.rep.Cases) > 0 {
+		fmt.Fprintln(w)
+	}
+	if total == 0 {
+		fmt.Fprintln(w, "INTERRUPTED before any execution: this is no verdict")
+		return errInterrupted
+	}
+	fmt.Fprintf(w, "INTERRUPTED after %s in %d of %s, with findings in %d of them: not exhaustive, and no verdict\n", plural(executions, "execution", "executions"),
+		len(o.rep.Cases), plural(uint64(total), "case", "cases"), found)
+	return errInterrupted
 }
 
 func notDigit(r rune) rune {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -252,7 +253,7 @@ allowed: r0 = 1 & r1 = 1
 	require.Contains(t, stdout, `"by": "denied"`)
 }
 
-// Who interrupts a search gets 130 at once and no verdict.
+// Who interrupts a search gets 130, what was done until then, and no verdict.
 func TestCheckInterrupted(t *testing.T) {
 	dir := t.TempDir()
 	test := "test: long\nwhy: so many executions\na = 0; b = 0\nd0.b0.t0 | d0.b1.t0 | d0.b2.t0 | d0.b3.t0\n"
@@ -261,20 +262,88 @@ func TestCheckInterrupted(t *testing.T) {
 	}
 	file := filepath.Join(dir, "long.litmus")
 	require.NoError(t, os.WriteFile(file, []byte(test+"permitted: 0:r0 = 1\n"), 0o600))
-	for _, args := range [][]string{
-		{"--litmus", file, "--executions", "1000000000"},
-		{"--ptx", checkExamples + "push_packets.ptx", "--spec", checkExamples + "push_packets.spec", "--executions", "1000000000"},
-		{"--gate", "--executions", "1000000"},
+	none, some := 0*time.Second, 500*time.Millisecond
+	for _, c := range []struct {
+		after time.Duration
+		want  string
+		args  []string
+	}{
+		{some, `INTERRUPTED after [1-9]\d* executions in 1 of 1 test, of which 0 disagree`, []string{"--litmus", file, "--executions", "1000000000"}},
+		{some, `nothing so far: INTERRUPTED\n\nINTERRUPTED after [1-9]\d* executions in 1 of 1 case, with findings in 0 of them: not exhaustive, and no verdict`,
+			[]string{"--ptx", checkExamples + "push_packets.ptx", "--spec", checkExamples + "push_packets.spec", "--executions", "1000000000"}},
+		{some, `INTERRUPTED after [1-9]\d* executions in [1-9]\d* of 10 cases`, []string{"--faults", "--executions", "1000000000"}},
+		{some, `INTERRUPTED (before any mutant was judged|after \d+ of [1-9]\d* mutants)`, []string{"--gate", "--executions", "1000000"}},
+		{none, `INTERRUPTED after 0 executions in 0 of 1 test`, []string{"--litmus", file}},
+		{none, `INTERRUPTED before any execution: this is no verdict`, []string{"--only", "sm_90"}},
+		{none, `INTERRUPTED after 0 executions in 0 of 10 cases`, []string{"--faults"}},
+		{none, `INTERRUPTED before any mutant was judged: this is no verdict`, []string{"--gate"}},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		start := time.Now()
-		var stdout, stderr bytes.Buffer
-		code := execute(ctx, append([]string{"check"}, args...), &stdout, &stderr)
-		cancel()
-		require.Equal(t, exitInterrupted, code, stderr.String())
-		require.NotContains(t, stdout.String(), "PASS")
-		require.Less(t, time.Since(start), 10*time.Second, args)
+		for _, text := range []bool{true, false} {
+			args := append([]string{"check"}, c.args...)
+			if !text {
+				args = append(args, "--json")
+			}
+			var stdout, stderr bytes.Buffer
+			var code int
+			for after := c.after; ; after *= 2 { // on a busy machine it may end before there is anything
+				stdout.Reset()
+				ctx, cancel := context.WithTimeout(t.Context(), after)
+				code = execute(ctx, args, &stdout, &stderr)
+				cancel()
+				if after == 0 || after > time.Minute || !regexp.MustCompile(`after 0 executions|before any execution|"(cases|tests)": \[\]`).Match(stdout.Bytes()) {
+					break
+				}
+			}
+			require.Equal(t, exitInterrupted, code, stderr.String())
+			require.NotContains(t, stdout.String(), "PASS")
+			if text {
+				require.Regexp(t, c.want, stdout.String())
+				continue
+			}
+			var rep struct {
+				Version         int
+				OK, Interrupted bool
+				Cases           []checkRow
+				Tests           []litmusRow
+			}
+			require.NoError(t, json.Unmarshal(stdout.Bytes(), &rep), stdout.String())
+			require.Equal(t, reportVersion, rep.Version)
+			require.True(t, rep.Interrupted)
+			require.False(t, rep.OK)
+			for i := range rep.Cases {
+				require.NotZero(t, rep.Cases[i].Executions)
+			}
+			if c.after > 0 && len(c.args) > 4 {
+				require.Len(t, rep.Cases, 1)
+				require.True(t, rep.Cases[0].Interrupted)
+				require.Equal(t, "interrupted", rep.Cases[0].Why)
+			}
+			if c.after > 0 && c.args[0] == "--litmus" {
+				require.Len(t, rep.Tests, 1)
+				require.True(t, rep.Tests[0].Interrupted)
+				require.NotZero(t, rep.Tests[0].Executions)
+				require.NotEmpty(t, rep.Tests[0].Outcomes)
+			}
+		}
 	}
+}
+
+// What was found before the interruption is told: an outcome that a litmus test forbids, or a mutant that was caught.
+func TestCheckInterruptedFindings(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	c := &checker{app: &app{stdout: &sticky{w: &stdout}, stderr: &stderr}, ctx: t.Context()}
+	rep := &checkReport{Version: reportVersion, Cases: []checkRow{}}
+	out := c.newCheckOutput(rep, 3)
+	out.row(&checkRow{Name: "a", Executions: 7, Findings: []checkFinding{{Kind: check.Race, text: "race: of a"}}})
+	require.ErrorIs(t, out.interrupted(3), errInterrupted)
+	require.Contains(t, stdout.String(), "race: of a\n\nINTERRUPTED after 7 executions in 1 of 3 cases, with findings in 1 of them: ")
+
+	stdout.Reset()
+	found := []check.Judged{{Fate: check.Caught, Case: "c", Kind: check.Race}, {Fate: check.NotCaught}}
+	require.ErrorIs(t, c.printGate(&gateReport{Interrupted: true, total: 9}, found, false), errInterrupted)
+	require.Contains(t, stdout.String(), "2 mutants: 1 caught, 0 known to be redundant, 1 NOT CAUGHT")
+	require.Contains(t, stdout.String(), "\nINTERRUPTED after 2 of 9 mutants: ")
+	require.NotContains(t, stdout.String(), "FAIL")
 }
 
 // A column that never ends is found, and ends.
