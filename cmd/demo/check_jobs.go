@@ -73,7 +73,7 @@ func (c *checker) ownJobs() ([]*checkJob, error) {
 	}
 	module, err := ptx.Parse(c.ptx, s.ptx)
 	if err != nil {
-		return nil, &usageError{Flag: "--ptx", Err: fmt.Errorf("%w: PTX that is not understood is not checked", err)}
+		return nil, &usageError{Flag: "--ptx", Err: notUnderstood(err)}
 	}
 	s.lines, s.calls = check.LinesOf(c.ptx, s.ptx)
 	spec, err := check.ParseSpec(s.specFile, string(s.spec))
@@ -97,6 +97,16 @@ func (c *checker) ownJobs() ([]*checkJob, error) {
 		return nil, err
 	}
 	return []*checkJob{job}, nil
+}
+
+// notUnderstood says what to do about PTX that was refused.
+func notUnderstood(err error) error {
+	const what = "%w: PTX that is not understood is not checked"
+	var e *ptx.Error
+	if errors.As(err, &e) && (strings.Contains(e.Msg, "not supported") || strings.Contains(e.Msg, "unknown instruction") || strings.Contains(e.Msg, "unknown modifier")) {
+		return fmt.Errorf(what+": leave the instruction out of a copy of the kernel and check that, or check the part without it", err)
+	}
+	return fmt.Errorf(what+": give PTX as compilers write it", err)
 }
 
 func entriesOf(m *ptx.Module) []string {

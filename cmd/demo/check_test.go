@@ -360,12 +360,16 @@ func TestCheckUsage(t *testing.T) {
 	notPTX := filepath.Join(dir, "not.ptx")
 	require.NoError(t, os.WriteFile(notPTX, []byte("hello"), 0o600))
 	ptxFile, spec := checkExamples+"correct.ptx", checkExamples+"correct.spec"
+	const remedy = "PTX that is not understood is not checked: leave the instruction out of a copy of the kernel and check that, or check the part without it"
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	nowhere := file("nowhere.spec", "world 2\nbuffer a size 4\narg 0 ptr a\nlaunch mini where 0\n")
+	instruction := func(name, text string) string {
+		return "--ptx " + file(name, ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k()\n{\n\t"+text+"\n\tret;\n}\n") + " --spec " + spec
+	}
 	wide := file("wide.spec", "buffer a size 128\narg at 0 ptr a\nlaunch mini grid 65535 x 2\n")
 	two := file("two.spec", "launch mini\nlaunch maxi\n")
 	noPTX := file("no.litmus", "test: a\nwhy: b\nx = 0\nd0.b0.t0 | d0.b1.t0\n\nexit     | atom.relaxed.gpu.and.u32 r0, [x], 1\nallowed: [x] = 0\n")
@@ -375,6 +379,10 @@ func TestCheckUsage(t *testing.T) {
 		{"--ptx x.ptx", "a spec must say how it is launched"},
 		{"--ptx /nonex.ptx --spec " + spec, "no such file"},
 		{"--ptx " + notPTX + " --spec " + spec, "not.ptx:1: PTX begins with .version"},
+		{"--ptx " + notPTX + " --spec " + spec, "PTX that is not understood is not checked: give PTX as compilers write it"},
+		{instruction("cp.ptx", "cp.async.bulk.commit_group;"), "cp.ptx:6: `cp` is not supported: asynchronous copies are not emulated: `cp.async.bulk.commit_group;`: " + remedy},
+		{instruction("proxy.ptx", "fence.proxy.async;"), "proxy.ptx:6: unknown modifier `.proxy` of `fence`: `fence.proxy.async;`: " + remedy},
+		{instruction("new.ptx", "frob.b32;"), "new.ptx:6: unknown instruction `frob`: `frob.b32;`: " + remedy},
 		{"--ptx " + ptxFile + " --spec " + ptxFile, `correct.ptx:1:1: "/" is no statement`},
 		{"--ptx " + ptxFile + " --spec " + spec + " --set count", "use NAME=VALUE"},
 		{"--ptx " + ptxFile + " --spec " + spec + " --set count=1 --set count=2", "given twice"},

@@ -288,14 +288,14 @@ func (x *exec) fault(t *thread, err error) {
 		f.B = &Access{Task: x.p.Tasks[t.task].Name, Device: int(t.device), Block: p.Block, Thread: p.Thread, File: p.File, Line: p.Line, Text: p.Text}
 		x.sourced(f.B)
 		if p.Kind == ptx.Deadlock {
-			f.Kind, f.Message = Endless, fmt.Sprintf("a kernel that never ends: %d instructions with no access to shared or global memory among them", uint64(mostAlone))
+			f.Kind, f.Message = Endless, fmt.Sprintf("a kernel that never ends, or one that runs more than %d instructions with no access to shared or global memory among them: if it ends, check it with shorter loops", uint64(mostAlone))
 		}
 	}
 	x.report(t, f)
 }
 
 func (x *exec) endless(t *thread) {
-	x.report(t, Finding{Kind: Endless, Message: fmt.Sprintf("a kernel that never ends, or one that needs more than %d steps", x.limit)})
+	x.report(t, Finding{Kind: Endless, Message: fmt.Sprintf("a kernel that never ends, or one that needs more than %d steps: if it ends, check it with shorter loops or smaller buffers", x.limit)})
 }
 
 func (x *exec) constantWritten(w event, r constantRead) {

@@ -19,7 +19,7 @@ const (
 	Faulted   Kind = "fault"          // a bad address, a trap
 	ReadOnly  Kind = "ld.global.nc"   // memory that is written during the kernel is read as if it were constant
 	Uneven    Kind = "barrier"        // a barrier that not all of its threads reach
-	Endless   Kind = "endless"        // a kernel that never ends: a limit of steps was reached
+	Endless   Kind = "endless"        // a kernel that never ends, or a very long one: a limit of steps was reached
 )
 
 // Access is one operation of one thread, for a report.
