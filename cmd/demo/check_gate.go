@@ -16,7 +16,11 @@ type gateReport struct {
 	Mutants  []gateRow `json:"mutants"`
 	Executed int       `json:"executed"` // of the mutants, those that some case runs
 	Good     int       `json:"good"`     // of these, those that were caught or are known to be redundant
-	OK       bool      `json:"ok"`
+	// Interrupted: not all was looked at, and OK is no verdict.
+	Interrupted bool `json:"interrupted,omitempty"`
+	OK          bool `json:"ok"`
+
+	total int // mutants that there are, when interrupted; 0: not known yet
 }
 
 // gateRow is what became of one mutant.
@@ -55,7 +59,7 @@ func (c *checker) runGate() error {
 	for i := range all {
 		missing[build{all[i].Source, all[i].SM}]--
 		if c.ctx.Err() != nil {
-			return errInterrupted
+			return c.printGate(&gateReport{Interrupted: true}, nil, false)
 		}
 		s, err := shippedSource(&all[i])
 		if err != nil {
@@ -77,6 +81,7 @@ func (c *checker) runGate() error {
 	}
 	var progress *checkProgress
 	var mu sync.Mutex
+	mutants := 0
 	defer func() {
 		if progress != nil {
 			progress.close()
@@ -86,25 +91,26 @@ func (c *checker) runGate() error {
 		Progress: func(done, total int) {
 			mu.Lock()
 			defer mu.Unlock()
+			mutants = total
 			if progress == nil {
 				progress = newCheckProgress(c.stderr, total)
 			}
 			progress.done(done)
 		}})
-	switch {
-	case err != nil && c.ctx.Err() != nil:
-		return errInterrupted
-	case err != nil:
+	if err != nil && c.ctx.Err() == nil {
 		return err
 	}
 	if progress != nil {
 		progress.close()
 	}
+	if err != nil {
+		return c.printGate(&gateReport{Interrupted: true, total: mutants}, found, false)
+	}
 	complete := true
 	for i := range all {
 		complete = complete && missing[build{all[i].Source, all[i].SM}] == 0
 	}
-	return c.printGate(found, complete)
+	return c.printGate(&gateReport{}, found, complete)
 }
 
 // sourceText is a line of a shipped source.
@@ -118,9 +124,9 @@ func sourceText(source string, line int) string {
 }
 
 // printGate: complete says that every case of these builds was asked for, so that a mutant which none runs is a gap.
-func (c *checker) printGate(found []check.Judged, complete bool) error {
+func (c *checker) printGate(rep *gateReport, found []check.Judged, complete bool) error {
 	check.SortJudged(found)
-	rep := gateReport{Version: reportVersion, Seed: c.seed, Mutants: []gateRow{}}
+	rep.Version, rep.Seed, rep.Mutants = reportVersion, c.seed, []gateRow{}
 	rep.Good, rep.Executed = check.Share(found)
 	counts := map[check.Fate]int{}
 	for i := range found {
@@ -128,15 +134,18 @@ func (c *checker) printGate(found []check.Judged, complete bool) error {
 		counts[j.Fate]++
 		rep.Mutants = append(rep.Mutants, gateRow{j.Kernel, j.File, j.Line, j.Source, j.SourceLine, j.Calls, j.Text, j.What, j.Fate, j.Case, j.Kind, j.Token, j.Reason, j.Executions})
 	}
-	rep.OK = rep.Executed > 0 && rep.Good == rep.Executed && !(complete && counts[check.NotExecuted] > 0)
+	rep.OK = !rep.Interrupted && rep.Executed > 0 && rep.Good == rep.Executed && !(complete && counts[check.NotExecuted] > 0)
 	if c.opt.json {
-		if err := writeJSON(c.stdout, &rep); err != nil {
+		if err := writeJSON(c.stdout, rep); err != nil {
 			return err
 		}
 	} else {
-		c.gateTable(&rep, counts)
+		c.gateTable(rep, counts)
 	}
-	if !rep.OK {
+	switch {
+	case rep.Interrupted:
+		return errInterrupted
+	case !rep.OK:
 		return errReported
 	}
 	return nil
@@ -144,6 +153,10 @@ func (c *checker) printGate(found []check.Judged, complete bool) error {
 
 func (c *checker) gateTable(rep *gateReport, counts map[check.Fate]int) {
 	w := c.stdout
+	if rep.Interrupted && len(rep.Mutants) == 0 {
+		fmt.Fprintln(w, "INTERRUPTED before any mutant was judged: this is no verdict")
+		return
+	}
 	fmt.Fprintf(w, "%-12s %-28s %-60s %-48s %-24s %s\n", "fate", "PTX", "source", "instruction", "weakened to", "by")
 	for _, r := range rep.Mutants {
 		source := ""
@@ -160,6 +173,9 @@ func (c *checker) gateTable(rep *gateReport, counts map[check.Fate]int) {
 		counts[check.Caught], counts[check.Harmless], counts[check.NotCaught], counts[check.NotExecuted])
 	verdict := "PASS"
 	switch {
+	case rep.Interrupted:
+		fmt.Fprintf(w, "INTERRUPTED after %d of %d mutants: not exhaustive, and no verdict\n", len(rep.Mutants), max(rep.total, len(rep.Mutants)))
+		return
 	case !rep.OK && rep.Good == rep.Executed && rep.Executed > 0:
 		fmt.Fprintln(w, "FAIL: no case runs the instructions above that say so: add one to kernels/specs.go")
 		return

@@ -73,7 +73,7 @@ func (c *checker) ownJobs() ([]*checkJob, error) {
 	}
 	module, err := ptx.Parse(c.ptx, s.ptx)
 	if err != nil {
-		return nil, &usageError{Flag: "--ptx", Err: fmt.Errorf("%w: PTX that is not understood is not checked", err)}
+		return nil, &usageError{Flag: "--ptx", Err: notUnderstood(err)}
 	}
 	s.lines, s.calls = check.LinesOf(c.ptx, s.ptx)
 	spec, err := check.ParseSpec(s.specFile, string(s.spec))
@@ -97,6 +97,16 @@ func (c *checker) ownJobs() ([]*checkJob, error) {
 		return nil, err
 	}
 	return []*checkJob{job}, nil
+}
+
+// notUnderstood says what to do about PTX that was refused.
+func notUnderstood(err error) error {
+	const what = "%w: PTX that is not understood is not checked"
+	var e *ptx.Error
+	if errors.As(err, &e) && (strings.Contains(e.Msg, "not supported") || strings.Contains(e.Msg, "unknown instruction") || strings.Contains(e.Msg, "unknown modifier")) {
+		return fmt.Errorf(what+": leave the instruction out of a copy of the kernel and check that, or check the part without it", err)
+	}
+	return fmt.Errorf(what+": give PTX as compilers write it", err)
 }
 
 func entriesOf(m *ptx.Module) []string {
@@ -240,7 +250,7 @@ func (c *checker) runFaults() error {
 	return c.runJobs(jobs)
 }
 
-// search runs one job's searches until one finds something.
+// search runs one job's searches until one finds something. When ctx ends, the row has what was done until then.
 func (c *checker) search(ctx context.Context, j *checkJob, progress func(uint64)) (row checkRow, err error) {
 	row = checkRow{Name: j.name, Unasserted: j.program.Unasserted, FaultExpected: j.fault, Findings: []checkFinding{}}
 	start := time.Now()
@@ -248,6 +258,12 @@ func (c *checker) search(ctx context.Context, j *checkJob, progress func(uint64)
 		before := row.Executions
 		o.Progress = func(n uint64) { progress(before + n) }
 		r, err := check.Check(ctx, j.program, o)
+		if err != nil && r != nil && c.ctx.Err() != nil {
+			row.Interrupted = true
+			row.add(o.Strategy, r)
+			row.Why = "interrupted"
+			return row, err
+		}
 		if err != nil && c.replay != "" && ctx.Err() == nil {
 			err = &usageError{Flag: "--replay", Err: err}
 		} else if err != nil && c.ptx != "" && ctx.Err() == nil {
@@ -268,7 +284,8 @@ func (c *checker) search(ctx context.Context, j *checkJob, progress func(uint64)
 	return row, nil
 }
 
-// runJobs checks all jobs, as many at a time as there are processors, and prints them in their order.
+// runJobs checks all jobs, as many at a time as there are processors, and prints them in their order. When c.ctx ends, those that
+// were begun are printed, as far as they came.
 func (c *checker) runJobs(jobs []*checkJob) error {
 	rep := &checkReport{Version: reportVersion, Seed: c.seed, Cases: []checkRow{}}
 	out := c.newCheckOutput(rep, len(jobs))
@@ -298,24 +315,27 @@ func (c *checker) runJobs(jobs []*checkJob) error {
 	for i := range jobs {
 		select {
 		case <-ready[i]:
-			out.row(&rows[i])
 		case err := <-failed:
-			if c.ctx.Err() != nil {
-				return errInterrupted
-			}
-			if err != nil {
+			failed <- err
+			if err != nil && c.ctx.Err() == nil {
 				return err
 			}
-			<-ready[i] // all are ready
-			failed <- nil
-			out.row(&rows[i])
 		case <-c.ctx.Done():
-			<-failed // all have ended
-			return errInterrupted
+		}
+		if c.ctx.Err() != nil {
+			break
+		}
+		<-ready[i] // or all are
+		out.row(&rows[i])
+	}
+	if c.ctx.Err() == nil {
+		return out.finish()
+	}
+	<-failed // all have ended
+	for i := len(rep.Cases); i < len(rows); i++ {
+		if rows[i].Executions > 0 {
+			out.row(&rows[i])
 		}
 	}
-	if c.ctx.Err() != nil {
-		return errInterrupted
-	}
-	return out.finish()
+	return out.interrupted(len(jobs))
 }

@@ -14,21 +14,29 @@ type litmusReport struct {
 	Version int         `json:"version"`
 	Seed    uint64      `json:"seed"`
 	Tests   []litmusRow `json:"tests"`
-	OK      bool        `json:"ok"`
+	// Interrupted: not all was looked at, and OK is no verdict.
+	Interrupted bool `json:"interrupted,omitempty"`
+	OK          bool `json:"ok"`
+
+	total int // tests that there are
 }
 
 // litmusRow is what became of one test.
 type litmusRow struct {
-	File       string            `json:"file"`
-	Name       string            `json:"name"`
-	Verdict    string            `json:"verdict"` // "ok", or what differs
-	Strategy   string            `json:"strategy"`
-	Executions uint64            `json:"executions"`
-	Exhaustive bool              `json:"exhaustive"`
-	Why        string            `json:"why,omitempty"`
-	Outcomes   map[string]uint64 `json:"outcomes,omitempty"`
-	Permitted  []check.Permitted `json:"permitted,omitempty"` // what became of permitted lines
-	OK         bool              `json:"ok"`
+	File       string `json:"file"`
+	Name       string `json:"name"`
+	Verdict    string `json:"verdict"` // "ok", or what differs
+	Strategy   string `json:"strategy"`
+	Executions uint64 `json:"executions"`
+	Exhaustive bool   `json:"exhaustive"`
+	Why        string `json:"why,omitempty"`
+	// Interrupted: Verdict is on what was found until then, and OK none.
+	Interrupted bool              `json:"interrupted,omitempty"`
+	Outcomes    map[string]uint64 `json:"outcomes,omitempty"`
+	Permitted   []check.Permitted `json:"permitted,omitempty"` // what became of permitted lines
+	OK          bool              `json:"ok"`
+
+	disagrees bool
 }
 
 // litmusFiles are the files that --litmus names.
@@ -85,7 +93,7 @@ func (c *checker) runLitmus() error {
 	if c.given("seed") && !c.exhaustive {
 		o.Strategy = check.Random
 	}
-	rep := litmusReport{Version: reportVersion, Seed: c.seed, Tests: []litmusRow{}, OK: true}
+	rep := litmusReport{Version: reportVersion, Seed: c.seed, Tests: []litmusRow{}, OK: true, total: len(tests)}
 	progress := newCheckProgress(c.stderr, len(tests))
 	defer progress.close()
 	if !c.opt.json {
@@ -93,10 +101,10 @@ func (c *checker) runLitmus() error {
 	}
 	for i, t := range tests {
 		v, r, err := t.test.Run(c.ctx, o)
-		switch {
-		case c.ctx.Err() != nil:
-			return errInterrupted
-		case err != nil:
+		if rep.Interrupted = c.ctx.Err() != nil; rep.Interrupted && (r == nil || r.Executions == 0) {
+			break
+		}
+		if err != nil && !rep.Interrupted {
 			return &usageError{Flag: "--litmus", Err: fmt.Errorf("%s:%d: %w", t.file, t.test.Line, err)}
 		}
 		row := litmusRow{File: t.file, Name: t.test.Name, Verdict: v.String(), Strategy: strategyName(o.Strategy), Executions: r.Executions,
@@ -106,6 +114,14 @@ func (c *checker) runLitmus() error {
 		}
 		if v.Unseen() && row.Exhaustive { // the search has come to its end, and the model has more
 			row.Exhaustive, row.Why = false, "a permitted outcome was not seen, and the axioms allow it"
+		}
+		if rep.Interrupted {
+			row.Interrupted, row.Exhaustive, row.Why, row.disagrees = true, false, "interrupted", !v.Sound() || v.Race != ""
+			if row.OK = false; !row.disagrees {
+				row.Verdict, row.Permitted = "ok so far: INTERRUPTED", nil
+			}
+		} else {
+			row.disagrees = !row.OK
 		}
 		rep.OK = rep.OK && row.OK
 		rep.Tests = append(rep.Tests, row)
@@ -118,7 +134,11 @@ func (c *checker) runLitmus() error {
 			fmt.Fprintf(c.stdout, "%-64s %-11s %11d %8s  %s\n", row.Name, row.Strategy, row.Executions, covered, row.Verdict+permittedNote(row.Permitted))
 		}
 		progress.done(i + 1)
+		if rep.Interrupted {
+			break
+		}
 	}
+	rep.OK = rep.OK && !rep.Interrupted
 	progress.close()
 	return c.litmusVerdict(&rep)
 }
@@ -145,8 +165,10 @@ func (c *checker) litmusVerdict(rep *litmusReport) error {
 	} else {
 		var bad []string
 		cut, permitted := 0, map[check.Permitter]uint64{}
+		executions := uint64(0)
 		for _, t := range rep.Tests {
-			if !t.OK {
+			executions += t.Executions
+			if t.disagrees {
 				bad = append(bad, t.Name)
 			}
 			if !t.Exhaustive {
@@ -166,6 +188,9 @@ func (c *checker) litmusVerdict(rep *litmusReport) error {
 				permitted[check.BySearch], permitted[check.ByAxioms], permitted[check.Denied], permitted[check.Unjudged])
 		}
 		switch {
+		case rep.Interrupted:
+			fmt.Fprintf(c.stdout, "INTERRUPTED after %s in %d of %s, of which %d disagree: not exhaustive, and no verdict\n", plural(executions, "execution", "executions"),
+				len(rep.Tests), plural(uint64(rep.total), "test", "tests"), len(bad))
 		case len(bad) > 0:
 			fmt.Fprintf(c.stdout, "FAIL: %d of %d tests disagree: %s\n", len(bad), len(rep.Tests), strings.Join(bad, "; "))
 		case cut > 0:
@@ -174,7 +199,10 @@ func (c *checker) litmusVerdict(rep *litmusReport) error {
 			fmt.Fprintf(c.stdout, "PASS: %d tests agree, every class of equivalent executions covered\n", len(rep.Tests))
 		}
 	}
-	if !rep.OK {
+	switch {
+	case rep.Interrupted:
+		return errInterrupted
+	case !rep.OK:
 		return errReported
 	}
 	return nil

@@ -15,7 +15,9 @@ type checkReport struct {
 	Version int        `json:"version"`
 	Seed    uint64     `json:"seed"`
 	Cases   []checkRow `json:"cases"`
-	OK      bool       `json:"ok"` // nothing was found, but for the faults that were to be found
+	// Interrupted: not all was looked at, and OK is no verdict.
+	Interrupted bool `json:"interrupted,omitempty"`
+	OK          bool `json:"ok"` // nothing was found, but for the faults that were to be found
 }
 
 // checkRow is what was found of one case.
@@ -25,7 +27,8 @@ type checkRow struct {
 	Executions    uint64         `json:"executions"`
 	Operations    uint64         `json:"operations"`
 	Exhaustive    bool           `json:"exhaustive"`
-	Why           string         `json:"why,omitempty"`        // why not exhaustive
+	Why           string         `json:"why,omitempty"` // why not exhaustive
+	Interrupted   bool           `json:"interrupted,omitempty"`
 	Unasserted    string         `json:"unasserted,omitempty"` // why nothing is known of results: the spec compares none
 	Evictions     uint64         `json:"evictions,omitempty"`
 	MS            float64        `json:"ms"`
@@ -41,6 +44,7 @@ type checkFinding struct {
 	Second  *checkAccess  `json:"second,omitempty"`
 	Missing string        `json:"missing,omitempty"`
 	Fix     string        `json:"fix,omitempty"`
+	Unfixed string        `json:"unfixed,omitempty"` // that each was tried and none is a fix
 	Replay  string        `json:"replay,omitempty"`
 	Waiting []checkAccess `json:"waiting,omitempty"`
 	History []checkAccess `json:"history,omitempty"`
@@ -65,7 +69,7 @@ type checkAccess struct {
 	Buffer     string    `json:"buffer,omitempty"`
 	Offset     int       `json:"offset"`
 	Size       int       `json:"size"`
-	Value      uint64    `json:"value"`
+	Value      *uint64   `json:"value,omitempty"` // of the size bytes, where it is known
 	Write      bool      `json:"write"`
 	Strong     bool      `json:"strong"`
 	Scope      string    `json:"scope,omitempty"`
@@ -82,8 +86,12 @@ func accessOf(a *check.Access) *checkAccess {
 	}
 	calls := slices.Clone(a.Calls)
 	slices.Reverse(calls)
+	var value *uint64
+	if a.Known {
+		value = new(a.Value)
+	}
 	return &checkAccess{a.Task, a.Device, a.Block, a.Thread, a.Text, a.File, a.Line, a.Source, a.SourceLine, calls, a.Buffer,
-		a.Offset, a.Size, a.Value, a.Write, a.Strong, a.Scope, accessOf(a.ReadFrom), accessOf(a.Newer), accessesOf(a.Writes), a.Earlier}
+		a.Offset, a.Size, value, a.Write, a.Strong, a.Scope, accessOf(a.ReadFrom), accessOf(a.Newer), accessesOf(a.Writes), a.Earlier}
 }
 
 func accessesOf(list []check.Access) []checkAccess {
@@ -115,7 +123,7 @@ func findingOf(f *check.Finding) checkFinding {
 	if !f.Traced {
 		brief.History = nil
 	}
-	return checkFinding{Kind: f.Kind, Message: f.Message, First: accessOf(f.A), Second: accessOf(f.B), Missing: f.Missing, Fix: f.Fix,
+	return checkFinding{Kind: f.Kind, Message: f.Message, First: accessOf(f.A), Second: accessOf(f.B), Missing: f.Missing, Fix: f.Fix, Unfixed: f.Unfixed,
 		Replay: f.Token, Waiting: accessesOf(f.Waiting), History: accessesOf(f.History), Traced: f.Traced, Left: f.Left, text: short.String() + cut, brief: brief.String()}
 }
 
@@ -190,6 +198,8 @@ func (o *checkOutput) row(r *checkRow) {
 		}
 	}
 	switch {
+	case r.Interrupted && len(r.Findings) == 0:
+		found += " so far: INTERRUPTED"
 	case r.FaultExpected && len(r.Findings) > 0:
 		found += ", as it must be"
 	case r.FaultExpected:
@@ -254,6 +264,37 @@ func (o *checkOutput) finish() error {
 		return errReported
 	}
 	return nil
+}
+
+// interrupted says what was done until then, in the place of a verdict.
+func (o *checkOutput) interrupted(total int) error {
+	o.progress.close()
+	o.rep.Interrupted, o.rep.OK = true, false
+	if o.c.opt.json {
+		if err := writeJSON(o.c.stdout, o.rep); err != nil {
+			return err
+		}
+		return errInterrupted
+	}
+	var executions uint64
+	found := 0
+	for i := range o.rep.Cases {
+		executions += o.rep.Cases[i].Executions
+		if len(o.rep.Cases[i].Findings) > 0 {
+			found++
+		}
+	}
+	w := o.c.stdout
+	if len(o.rep.Cases) > 0 {
+		fmt.Fprintln(w)
+	}
+	if total == 0 {
+		fmt.Fprintln(w, "INTERRUPTED before any execution: this is no verdict")
+		return errInterrupted
+	}
+	fmt.Fprintf(w, "INTERRUPTED after %s in %d of %s, with findings in %d of them: not exhaustive, and no verdict\n", plural(executions, "execution", "executions"),
+		len(o.rep.Cases), plural(uint64(total), "case", "cases"), found)
+	return errInterrupted
 }
 
 func notDigit(r rune) rune {

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -70,6 +72,85 @@ func TestCheckOwn(t *testing.T) {
 	require.Contains(t, stdout, "every class of equivalent ones covered")
 	_, stdout, _ = demo(t, append([]string{"check", "--executions", "1", "--set", "world=3"}, own("push_packets")...)...)
 	require.Contains(t, stdout, "not exhaustive: stopped after ")
+}
+
+// flagPTX is a kernel that posts data behind a flag and one that waits for it; the %s are the orders of the flag's accesses.
+const flagPTX = `.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry post(.param .u64 data, .param .u64 flag)
+{
+	.reg .b64 x, y;
+	ld.param.u64 x, [data];
+	ld.param.u64 y, [flag];
+	st.global.u32 [x], 42;
+	st.%s.sys.global.u32 [y], 1;
+	ret;
+}
+.visible .entry wait(.param .u64 data, .param .u64 flag, .param .u64 out)
+{
+	.reg .b64 x, y, z;
+	.reg .b32 a, b;
+	.reg .pred p;
+	ld.param.u64 x, [data];
+	ld.param.u64 y, [flag];
+	ld.param.u64 z, [out];
+L:
+	ld.%s.sys.global.u32 a, [y];
+	setp.ne.u32 p, a, 1;
+	@p bra L;
+	ld.global.u32 b, [x];
+	st.global.u32 [z], b;
+	ret;
+}
+`
+
+const flagSpec = `world 2
+buffer data size 4 on 0
+buffer flag size 4 on 1
+buffer out size 4 on 1
+launch post block 1 on 0
+arg 0 ptr data
+arg 1 ptr flag
+launch wait block 1 on 1
+arg 0 ptr data
+arg 1 ptr flag
+arg 2 ptr out
+expect out u32 = 42 on 1
+`
+
+// flagFiles are the flags that check flagPTX with these orders.
+func flagFiles(t *testing.T, store, load string) []string {
+	t.Helper()
+	dir := t.TempDir()
+	ptxFile, spec := filepath.Join(dir, "k.ptx"), filepath.Join(dir, "k.spec")
+	require.NoError(t, os.WriteFile(ptxFile, fmt.Appendf(nil, flagPTX, store, load), 0o600))
+	require.NoError(t, os.WriteFile(spec, []byte(flagSpec), 0o600))
+	return []string{"--ptx", ptxFile, "--spec", spec}
+}
+
+// Where one change is not enough, the report says so.
+func TestCheckUnfixed(t *testing.T) {
+	code, _ := checkJSON(t, flagFiles(t, "release", "acquire")...)
+	require.Equal(t, exitGood, code)
+	_, r := checkJSON(t, flagFiles(t, "relaxed", "acquire")...)
+	require.Contains(t, r.Cases[0].Findings[0].Fix, "`st.relaxed.sys.global.u32` → `st.release.sys.global.u32`")
+	require.Empty(t, r.Cases[0].Findings[0].Unfixed)
+	_, r = checkJSON(t, flagFiles(t, "relaxed", "relaxed")...)
+	require.Empty(t, r.Cases[0].Findings[0].Fix)
+	require.Regexp(t, `^no single stronger instruction, of \d+ tried on this finding's lines, makes it go away$`, r.Cases[0].Findings[0].Unfixed)
+	_, stdout, _ := demo(t, append([]string{"check"}, flagFiles(t, "relaxed", "relaxed")...)...)
+	require.Contains(t, stdout, "\n    no single stronger instruction, of ")
+}
+
+// A write's value is in the JSON, and none where none is known.
+func TestCheckValues(t *testing.T) {
+	_, r := checkJSON(t, flagFiles(t, "relaxed", "acquire")...)
+	f := r.Cases[0].Findings[0]
+	require.True(t, f.First.Write)
+	require.EqualValues(t, 42, *f.First.Value)
+	require.Nil(t, f.Second.Value)
+	require.EqualValues(t, 1, *f.History[len(f.History)-1].Value)
 }
 
 // Where PTX says through which calls a line was inlined, reports do.
@@ -200,7 +281,7 @@ allowed: r0 = 1 & r1 = 1
 	require.Contains(t, stdout, `"by": "denied"`)
 }
 
-// Who interrupts a search gets 130 at once and no verdict.
+// Who interrupts a search gets 130, what was done until then, and no verdict.
 func TestCheckInterrupted(t *testing.T) {
 	dir := t.TempDir()
 	test := "test: long\nwhy: so many executions\na = 0; b = 0\nd0.b0.t0 | d0.b1.t0 | d0.b2.t0 | d0.b3.t0\n"
@@ -209,20 +290,88 @@ func TestCheckInterrupted(t *testing.T) {
 	}
 	file := filepath.Join(dir, "long.litmus")
 	require.NoError(t, os.WriteFile(file, []byte(test+"permitted: 0:r0 = 1\n"), 0o600))
-	for _, args := range [][]string{
-		{"--litmus", file, "--executions", "1000000000"},
-		{"--ptx", checkExamples + "push_packets.ptx", "--spec", checkExamples + "push_packets.spec", "--executions", "1000000000"},
-		{"--gate", "--executions", "1000000"},
+	none, some := 0*time.Second, 500*time.Millisecond
+	for _, c := range []struct {
+		after time.Duration
+		want  string
+		args  []string
+	}{
+		{some, `INTERRUPTED after [1-9]\d* executions in 1 of 1 test, of which 0 disagree`, []string{"--litmus", file, "--executions", "1000000000"}},
+		{some, `nothing so far: INTERRUPTED\n\nINTERRUPTED after [1-9]\d* executions in 1 of 1 case, with findings in 0 of them: not exhaustive, and no verdict`,
+			[]string{"--ptx", checkExamples + "push_packets.ptx", "--spec", checkExamples + "push_packets.spec", "--executions", "1000000000"}},
+		{some, `INTERRUPTED after [1-9]\d* executions in [1-9]\d* of 10 cases`, []string{"--faults", "--executions", "1000000000"}},
+		{some, `INTERRUPTED (before any mutant was judged|after \d+ of [1-9]\d* mutants)`, []string{"--gate", "--executions", "1000000"}},
+		{none, `INTERRUPTED after 0 executions in 0 of 1 test`, []string{"--litmus", file}},
+		{none, `INTERRUPTED before any execution: this is no verdict`, []string{"--only", "sm_90"}},
+		{none, `INTERRUPTED after 0 executions in 0 of 10 cases`, []string{"--faults"}},
+		{none, `INTERRUPTED before any mutant was judged: this is no verdict`, []string{"--gate"}},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		start := time.Now()
-		var stdout, stderr bytes.Buffer
-		code := execute(ctx, append([]string{"check"}, args...), &stdout, &stderr)
-		cancel()
-		require.Equal(t, exitInterrupted, code, stderr.String())
-		require.NotContains(t, stdout.String(), "PASS")
-		require.Less(t, time.Since(start), 10*time.Second, args)
+		for _, text := range []bool{true, false} {
+			args := append([]string{"check"}, c.args...)
+			if !text {
+				args = append(args, "--json")
+			}
+			var stdout, stderr bytes.Buffer
+			var code int
+			for after := c.after; ; after *= 2 { // on a busy machine it may end before there is anything
+				stdout.Reset()
+				ctx, cancel := context.WithTimeout(t.Context(), after)
+				code = execute(ctx, args, &stdout, &stderr)
+				cancel()
+				if after == 0 || after > time.Minute || !regexp.MustCompile(`after 0 executions|before any execution|"(cases|tests)": \[\]`).Match(stdout.Bytes()) {
+					break
+				}
+			}
+			require.Equal(t, exitInterrupted, code, stderr.String())
+			require.NotContains(t, stdout.String(), "PASS")
+			if text {
+				require.Regexp(t, c.want, stdout.String())
+				continue
+			}
+			var rep struct {
+				Version         int
+				OK, Interrupted bool
+				Cases           []checkRow
+				Tests           []litmusRow
+			}
+			require.NoError(t, json.Unmarshal(stdout.Bytes(), &rep), stdout.String())
+			require.Equal(t, reportVersion, rep.Version)
+			require.True(t, rep.Interrupted)
+			require.False(t, rep.OK)
+			for i := range rep.Cases {
+				require.NotZero(t, rep.Cases[i].Executions)
+			}
+			if c.after > 0 && len(c.args) > 4 {
+				require.Len(t, rep.Cases, 1)
+				require.True(t, rep.Cases[0].Interrupted)
+				require.Equal(t, "interrupted", rep.Cases[0].Why)
+			}
+			if c.after > 0 && c.args[0] == "--litmus" {
+				require.Len(t, rep.Tests, 1)
+				require.True(t, rep.Tests[0].Interrupted)
+				require.NotZero(t, rep.Tests[0].Executions)
+				require.NotEmpty(t, rep.Tests[0].Outcomes)
+			}
+		}
 	}
+}
+
+// What was found before the interruption is told: an outcome that a litmus test forbids, or a mutant that was caught.
+func TestCheckInterruptedFindings(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	c := &checker{app: &app{stdout: &sticky{w: &stdout}, stderr: &stderr}, ctx: t.Context()}
+	rep := &checkReport{Version: reportVersion, Cases: []checkRow{}}
+	out := c.newCheckOutput(rep, 3)
+	out.row(&checkRow{Name: "a", Executions: 7, Findings: []checkFinding{{Kind: check.Race, text: "race: of a"}}})
+	require.ErrorIs(t, out.interrupted(3), errInterrupted)
+	require.Contains(t, stdout.String(), "race: of a\n\nINTERRUPTED after 7 executions in 1 of 3 cases, with findings in 1 of them: ")
+
+	stdout.Reset()
+	found := []check.Judged{{Fate: check.Caught, Case: "c", Kind: check.Race}, {Fate: check.NotCaught}}
+	require.ErrorIs(t, c.printGate(&gateReport{Interrupted: true, total: 9}, found, false), errInterrupted)
+	require.Contains(t, stdout.String(), "2 mutants: 1 caught, 0 known to be redundant, 1 NOT CAUGHT")
+	require.Contains(t, stdout.String(), "\nINTERRUPTED after 2 of 9 mutants: ")
+	require.NotContains(t, stdout.String(), "FAIL")
 }
 
 // A column that never ends is found, and ends.
@@ -239,12 +388,16 @@ func TestCheckUsage(t *testing.T) {
 	notPTX := filepath.Join(dir, "not.ptx")
 	require.NoError(t, os.WriteFile(notPTX, []byte("hello"), 0o600))
 	ptxFile, spec := checkExamples+"correct.ptx", checkExamples+"correct.spec"
+	const remedy = "PTX that is not understood is not checked: leave the instruction out of a copy of the kernel and check that, or check the part without it"
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	nowhere := file("nowhere.spec", "world 2\nbuffer a size 4\narg 0 ptr a\nlaunch mini where 0\n")
+	instruction := func(name, text string) string {
+		return "--ptx " + file(name, ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k()\n{\n\t"+text+"\n\tret;\n}\n") + " --spec " + spec
+	}
 	wide := file("wide.spec", "buffer a size 128\narg at 0 ptr a\nlaunch mini grid 65535 x 2\n")
 	two := file("two.spec", "launch mini\nlaunch maxi\n")
 	noPTX := file("no.litmus", "test: a\nwhy: b\nx = 0\nd0.b0.t0 | d0.b1.t0\n\nexit     | atom.relaxed.gpu.and.u32 r0, [x], 1\nallowed: [x] = 0\n")
@@ -254,6 +407,10 @@ func TestCheckUsage(t *testing.T) {
 		{"--ptx x.ptx", "a spec must say how it is launched"},
 		{"--ptx /nonex.ptx --spec " + spec, "no such file"},
 		{"--ptx " + notPTX + " --spec " + spec, "not.ptx:1: PTX begins with .version"},
+		{"--ptx " + notPTX + " --spec " + spec, "PTX that is not understood is not checked: give PTX as compilers write it"},
+		{instruction("cp.ptx", "cp.async.bulk.commit_group;"), "cp.ptx:6: `cp` is not supported: asynchronous copies are not emulated: `cp.async.bulk.commit_group;`: " + remedy},
+		{instruction("proxy.ptx", "fence.proxy.async;"), "proxy.ptx:6: unknown modifier `.proxy` of `fence`: `fence.proxy.async;`: " + remedy},
+		{instruction("new.ptx", "frob.b32;"), "new.ptx:6: unknown instruction `frob`: `frob.b32;`: " + remedy},
 		{"--ptx " + ptxFile + " --spec " + ptxFile, `correct.ptx:1:1: "/" is no statement`},
 		{"--ptx " + ptxFile + " --spec " + spec + " --set count", "use NAME=VALUE"},
 		{"--ptx " + ptxFile + " --spec " + spec + " --set count=1 --set count=2", "given twice"},

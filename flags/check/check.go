@@ -42,7 +42,7 @@ func Check(ctx context.Context, p *Program, o Options) (*Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("check %s: %w", p.Name, err)
 	}
-	s.r.Operations, s.r.Evictions = x.ops, x.evicted
+	s.r.Operations, s.r.Evictions, s.r.steps = x.ops, x.evicted, x.all
 	if x.evicted > 0 {
 		s.incomplete(fmt.Sprintf("%d writes were forgotten: raise MaxWrites", x.evicted))
 	}
@@ -72,7 +72,7 @@ func Check(ctx context.Context, p *Program, o Options) (*Result, error) {
 // Limits of what is done about a finding, in steps.
 const (
 	shortenSteps = 20_000_000
-	fixSteps     = 20_000_000 // of one variant
+	fixSteps     = 20_000_000 // of one variant, in all its trials
 	fixLeast     = 100        // executions within that, to say that a finding has gone away
 )
 
@@ -277,23 +277,76 @@ func (s *search) shorten() {
 	s.x.ops, s.x.evicted = ops, evicted
 }
 
+// trials are the searches that must find nothing in a variant before it is named, those that refute it soonest first. Those at
+// random have seeds of their own: that the executions which showed the finding have changed says little.
+func (s *search) trials() []Options {
+	o := Options{Steps: s.o.Steps, MaxWrites: s.o.MaxWrites, NoFix: true}
+	var list []Options
+	add := func(of Strategy, executions uint64) {
+		o.Strategy, o.Executions, o.Seed = of, executions, mix(s.o.Seed+uint64(len(list)+1)*0xd1342543de82ef95)
+		list = append(list, o)
+	}
+	add(Random, 30)
+	add(PCT, 30)
+	own := s.o
+	own.NoFix, own.Replay, own.Progress, own.Cover, own.Findings = true, "", nil, false, 1
+	own.Executions = min(s.o.Executions, 2000)
+	list = append(list, own)
+	add(Random, 400)
+	add(PCT, 400)
+	add(Exhaustive, 400)
+	return list
+}
+
+// mends is whether the variant shows nothing in all trials. known: it is certain that it does, or they were enough to say so.
+func (s *search) mends(v *Variant, trials []Options) (good, known bool) {
+	executions, spent := uint64(0), false
+	budget := uint64(fixSteps)
+	for _, o := range trials {
+		o.budget = budget
+		r, err := Check(s.x.ctx, v.Program, o)
+		switch {
+		case err != nil:
+			return false, false
+		case len(r.Findings) > 0:
+			return false, true
+		case r.Exhaustive && r.Executions > 0:
+			return true, true
+		}
+		executions += r.Executions
+		budget -= min(r.steps, budget)
+		if spent = r.spent || budget == 0; spent {
+			break
+		}
+	}
+	good = executions > 0 && (!spent || executions >= fixLeast)
+	return good, good
+}
+
 // fix looks for one instruction that, made stronger, makes the finding go away.
 func (s *search) fix(f *Finding) {
 	if f.Kind == Endless { // no order of accesses ends a kernel, and each try would be as long
 		return
 	}
-	for _, v := range s.x.p.Stronger(f) {
-		o := s.o
-		o.NoFix, o.Replay, o.Progress, o.Findings = true, "", nil, 1
-		o.Executions = min(s.o.Executions, 2000)
-		o.budget = fixSteps
-		r, err := Check(s.x.ctx, v.Program, o)
-		if s.x.ctx.Err() != nil {
+	variants := s.x.p.Stronger(f)
+	trials := s.trials()
+	open := 0
+	for i := range variants {
+		good, known := s.mends(&variants[i], trials)
+		switch {
+		case s.x.ctx.Err() != nil:
 			return
-		}
-		if err == nil && len(r.Findings) == 0 && r.Executions > 0 && (!r.spent || r.Executions >= fixLeast) {
-			f.Fix = v.What
+		case good:
+			f.Fix = variants[i].What
 			return
+		case !known:
+			open++
 		}
+	}
+	switch n := len(variants); {
+	case open > 0:
+		f.Unfixed = fmt.Sprintf("no single stronger instruction, of %d tried on this finding's lines, is known to make it go away: %d were not tried to the end", n, open)
+	case n > 0:
+		f.Unfixed = fmt.Sprintf("no single stronger instruction, of %d tried on this finding's lines, makes it go away", n)
 	}
 }

@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -31,7 +32,8 @@ func TestEndless(t *testing.T) {
 			require.Len(t, r.Findings, 1)
 			f := &r.Findings[0]
 			require.Equal(t, Endless, f.Kind)
-			require.Contains(t, f.Message, "a kernel that never ends")
+			require.Contains(t, f.Message, "a kernel that never ends, or one that ")
+			require.Contains(t, f.Message, "if it ends, check it with shorter loops")
 			require.NotZero(t, f.B.Line)
 			require.False(t, r.Exhaustive)
 			require.EqualValues(t, 1, r.Executions)
@@ -49,7 +51,45 @@ func TestFixIsBounded(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Race, r.Findings[0].Kind)
 	require.Empty(t, r.Findings[0].Fix)
+	require.Contains(t, r.Findings[0].Unfixed, "of 1 tried on this finding's lines, is known to make it go away: 1 were not tried to the end")
 	require.Less(t, time.Since(start), 30*time.Second)
+}
+
+// A variant that the finding's own search shows nothing of, for it ends early, is no fix: other searches must agree.
+func TestFixIsConfirmed(t *testing.T) {
+	p := columns(t, false, "st.global.u32 [x], 1;", "st.global.u32 [x], 2;")
+	write, read := "st.global.u32 [x], 1;\nst.%s.sys.global.u32 [y], 1;", "ld.acquire.sys.global.u32 %r0, [y];\nsetp.ne.u32 %p0, %r0, 1;\n@%p0 bra E;\nld.global.u32 %r1, [x];\nE:"
+	bad := columns(t, false, read, fmt.Sprintf(write, "relaxed"))
+	good := columns(t, false, read, fmt.Sprintf(write, "release"))
+	for _, s := range []Strategy{Random, PCT, Exhaustive} {
+		own := Options{Strategy: s, Executions: 1, NoFix: true}
+		for r := (*Result)(nil); r == nil || len(r.Findings) > 0; own.Seed++ { // a seed with which one execution shows nothing
+			var err error
+			r, err = Check(t.Context(), bad, own)
+			require.NoError(t, err)
+			require.False(t, r.Exhaustive)
+			require.Less(t, own.Seed, uint64(100))
+		}
+		own.Seed--
+		own.NoFix = false
+		p.Stronger = func(*Finding) []Variant { return []Variant{{"bad", bad}, {"good", good}} }
+		r, err := Check(t.Context(), p, own)
+		require.NoError(t, err)
+		require.Equal(t, "good", r.Findings[0].Fix)
+		require.Empty(t, r.Findings[0].Unfixed)
+
+		p.Stronger = func(*Finding) []Variant { return []Variant{{"bad", bad}} }
+		r, err = Check(t.Context(), p, own)
+		require.NoError(t, err)
+		require.Empty(t, r.Findings[0].Fix)
+		require.Equal(t, "no single stronger instruction, of 1 tried on this finding's lines, makes it go away", r.Findings[0].Unfixed)
+		require.Contains(t, r.Findings[0].String(), "\n  "+r.Findings[0].Unfixed)
+
+		p.Stronger = func(*Finding) []Variant { return nil }
+		r, err = Check(t.Context(), p, own)
+		require.NoError(t, err)
+		require.Empty(t, r.Findings[0].Fix+r.Findings[0].Unfixed)
+	}
 }
 
 // Check ends when its context does, within an execution and between two, with what it has.
@@ -125,4 +165,47 @@ func FuzzReplay(f *testing.F) {
 			t.Fatal(token, err)
 		}
 	})
+}
+
+// A racing write is reported with what it wrote, of the bytes that are named, and a read, or a write of several, with no value.
+func TestRaceValues(t *testing.T) {
+	const (
+		poll = "L:\nld.relaxed.sys.global.u32 %r0, [y];\nsetp.ne.u32 %p0, %r0, 1;\n@%p0 bra L;\n"
+		post = "\nst.relaxed.sys.global.u32 [y], 1;"
+	)
+	for _, c := range []struct {
+		first, second string
+		a, b          any
+	}{
+		{"st.global.u32 [x], 42;", "ld.global.u32 %r1, [x];", 42, nil},
+		{"st.global.u32 [x], 42;", "ld.acquire.sys.global.u32 %r1, [x];", 42, nil},
+		{"st.relaxed.sys.global.u32 [x], 42;", "ld.global.u32 %r1, [x];", 42, nil},
+		{"st.relaxed.gpu.global.u32 [x], 42;", "st.relaxed.gpu.global.u32 [x], 43;", 42, 43},
+		{"st.relaxed.sys.global.u32 [x], 42;", "atom.relaxed.gpu.global.add.u32 %r1, [x], 1;", 42, nil},
+		{"ld.global.u32 %r1, [x];", "st.global.u32 [x], 43;", nil, 43},
+		{"ld.relaxed.sys.global.u32 %r1, [x];", "st.global.u32 [x], 43;", nil, 43},
+		{"st.global.u32 [x], 0x01020304;", "ld.global.u16 %rs0, [x+2];", 0x0102, nil},
+		{"ld.global.u32 %r1, [x];", "st.global.u8 [x+1], 0x105;", nil, 5},
+		{"st.global.u8 [x], 1;\nst.global.u8 [x+1], 2;", "ld.global.u16 %rs0, [x];", nil, nil},
+		{"st.global.v2.u32 [x], {7, 8};\nld.global.u32 %r1, [x];", "st.global.v2.u32 [x], {9, 10};", 7, 9},
+		{"st.global.u64 [x], 0x700000008;", "st.global.u64 [x], 0x900000000;", 8, 0},
+	} {
+		p := columns(t, false, ".reg .b16 %rs<2>;\n"+c.first+post, ".reg .b16 %rs<2>;\n"+poll+c.second)
+		r, err := Check(t.Context(), p, Options{Strategy: PCT, NoFix: true})
+		require.NoError(t, err)
+		require.NotEmpty(t, r.Findings, c.first)
+		require.Contains(t, []Kind{Race, Torn}, r.Findings[0].Kind, c.first)
+		f := &r.Findings[0]
+		for a, want := range map[*Access]any{f.A: c.a, f.B: c.b} {
+			if want == nil {
+				require.False(t, a.Known, "%s | %s: %v is %d", c.first, c.second, a, a.Value)
+				continue
+			}
+			require.True(t, a.Known, "%s | %s: %v", c.first, c.second, a)
+			require.EqualValues(t, want, a.Value, "%s | %s: %v", c.first, c.second, a)
+		}
+		for i := range f.History {
+			require.True(t, f.History[i].Known)
+		}
+	}
 }

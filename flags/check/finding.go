@@ -88,6 +88,59 @@ func (a *Access) at(b *buffer, off, size int) {
 	a.Buffer, a.Offset, a.Size = b.name, off, size
 }
 
+// is gives a its value.
+func (a *Access) is(v uint64, known bool) {
+	if a.Known = known; known {
+		a.Value = v
+	}
+}
+
+// held is what a write put into memory that only weak accesses use, if that is all of what is there.
+func (b *buffer) held(w event, off, size int) (v uint64, ok bool) {
+	if w.inst != nil && size > w.inst.Size { // it wrote a part
+		return 0, false
+	}
+	for i := range size {
+		c := &b.cells[(off+i)/4]
+		m := &c.mark
+		if c.parts != nil {
+			m = &c.parts[(off+i)%4]
+		}
+		if c.loc != nil || len(m.also) > 0 || !sameEvent(m.writer, w) || m.writer.inst != w.inst {
+			return 0, false
+		}
+		v |= uint64(c.value>>(8*((off+i)%4))&0xff) << (8 * i)
+	}
+	return v, true
+}
+
+// wrote is what a write gave the location, or its memory before that was one.
+func (l *location) wrote(w event, b *buffer) (v uint64, ok bool) {
+	if i := slices.IndexFunc(l.order, func(o *write) bool { return sameEvent(o.event, w) }); i >= 0 {
+		o := l.order[i]
+		return o.value, o.clocks != nil // without, it may stand for several
+	}
+	return b.held(w, int(l.address-b.base), l.size)
+}
+
+// stores is what the store that t is at writes to size bytes at address, all of one element.
+func (t *thread) stores(address uint64, size int) (v uint64, ok bool) {
+	ev := &t.event
+	if ev.Kind != ptx.Store || address < ev.Addr {
+		return 0, false
+	}
+	in := ev.Inst
+	at := int(address - ev.Addr)
+	k, shift := at/in.Size, 8*(at%in.Size)
+	if k >= in.Elements || at%in.Size+size > in.Size {
+		return 0, false
+	}
+	if v = ev.Values[k] >> shift; size < 8 {
+		v &= 1<<(8*size) - 1
+	}
+	return v, true
+}
+
 // report ends the execution with a finding.
 func (x *exec) report(t *thread, f Finding) {
 	if f.B == nil && t != nil {
@@ -97,7 +150,7 @@ func (x *exec) report(t *thread, f Finding) {
 	for i := max(0, len(told)-mostHistory); i < len(told); i++ {
 		e := &told[i]
 		a := x.describe(e.event, e.writes)
-		a.Value = e.value
+		a.is(e.value, true)
 		if b := x.mem.find(e.at.address, e.at.size); b != nil {
 			a.at(b, int(e.at.address-b.base), e.at.size)
 		}
@@ -132,17 +185,23 @@ func (x *exec) conversation() []logged {
 }
 
 // race is one between plain accesses: first came before second in this execution, and nothing orders them.
-func (x *exec) race(first, second event, b *buffer, off, size int, firstReads, secondWrites bool) {
+func (x *exec) race(t *thread, first, second event, b *buffer, off, size int, firstReads, secondWrites bool) {
 	f := Finding{Kind: Race, A: x.describe(first, !firstReads), B: x.describe(second, secondWrites)}
 	f.A.at(b, off, size)
 	f.B.at(b, off, size)
+	if f.A.Write {
+		f.A.is(b.held(first, off, size))
+	}
+	if f.B.Write {
+		f.B.is(t.stores(b.base+uint64(off), size))
+	}
 	x.raced = true
 	x.blame(&f)
 	x.report(nil, f)
 }
 
 // raceAt is one at a location with a history.
-func (x *exec) raceAt(first, second event, l *location, firstReads, secondWrites, bothStrong bool) {
+func (x *exec) raceAt(t *thread, first, second event, l *location, firstReads, secondWrites, bothStrong bool) {
 	x.raced = true
 	if x.p.Racy && len(x.found) > 0 {
 		return
@@ -151,6 +210,12 @@ func (x *exec) raceAt(first, second event, l *location, firstReads, secondWrites
 	if b := x.mem.find(l.address, l.size); b != nil {
 		f.A.at(b, int(l.address-b.base), l.size)
 		f.B.at(b, int(l.address-b.base), l.size)
+		if f.A.Write {
+			f.A.is(l.wrote(first, b))
+		}
+		if f.B.Write {
+			f.B.is(t.stores(l.address, l.size))
+		}
 	}
 	x.blame(&f)
 	if bothStrong {
@@ -192,6 +257,9 @@ func (x *exec) mixed(first, second event, l *location, firstReads, secondWrites 
 	f := Finding{Kind: MixedSize, A: x.describe(first, !firstReads), B: x.describe(second, secondWrites)}
 	if b := x.mem.find(l.address, l.size); b != nil {
 		f.A.at(b, int(l.address-b.base), l.size)
+		if f.A.Write {
+			f.A.is(l.wrote(first, b))
+		}
 	}
 	x.blame(&f)
 	f.Message += "; they overlap in part, so the model promises nothing of either"
@@ -206,6 +274,7 @@ func (x *exec) torn(w *write, a *actor, l *location) {
 		Missing: "a scope that includes both"}
 	if b := x.mem.find(l.address, l.size); b != nil {
 		f.A.at(b, int(l.address-b.base), l.size)
+		f.A.is(w.value, true)
 	}
 	x.report(nil, f)
 }
@@ -226,14 +295,14 @@ func (x *exec) fault(t *thread, err error) {
 		f.B = &Access{Task: x.p.Tasks[t.task].Name, Device: int(t.device), Block: p.Block, Thread: p.Thread, File: p.File, Line: p.Line, Text: p.Text}
 		x.sourced(f.B)
 		if p.Kind == ptx.Deadlock {
-			f.Kind, f.Message = Endless, fmt.Sprintf("a kernel that never ends: %d instructions with no access to shared or global memory among them", uint64(mostAlone))
+			f.Kind, f.Message = Endless, fmt.Sprintf("a kernel that never ends, or one that runs more than %d instructions with no access to shared or global memory among them: if it ends, check it with shorter loops", uint64(mostAlone))
 		}
 	}
 	x.report(t, f)
 }
 
 func (x *exec) endless(t *thread) {
-	x.report(t, Finding{Kind: Endless, Message: fmt.Sprintf("a kernel that never ends, or one that needs more than %d steps", x.limit)})
+	x.report(t, Finding{Kind: Endless, Message: fmt.Sprintf("a kernel that never ends, or one that needs more than %d steps: if it ends, check it with shorter loops or smaller buffers", x.limit)})
 }
 
 func (x *exec) undecided(t *thread) {
@@ -291,7 +360,7 @@ const (
 // poll is t as it polls l in vain.
 func (x *exec) poll(t *thread, l *location) *Access {
 	a := x.describe(t.now(t.event.Inst), false)
-	a.Value = l.last().value
+	a.is(l.last().value, true)
 	b := x.mem.find(l.address, l.size)
 	if b == nil {
 		b = x.buffer(t, t.event.Space, t.event.Addr, l.size)
@@ -307,7 +376,7 @@ func (x *exec) poll(t *thread, l *location) *Access {
 			a.Earlier++
 		default:
 			v := x.describe(w.event, true)
-			v.Value = w.value
+			v.is(w.value, true)
 			a.Writes = append(a.Writes, *v)
 		}
 	}

@@ -121,7 +121,7 @@ func (x *exec) wrongResult(w *wrong) Finding {
 // operation puts what was traced into words.
 func (x *exec) operation(o *told, writes bool) *Access {
 	a := x.describe(o.event, writes)
-	a.Value = o.value
+	a.is(o.value, true)
 	if b := x.mem.find(o.address, o.size); b != nil {
 		a.at(b, int(o.address-b.base), o.size)
 	}

@@ -82,7 +82,8 @@ func (v *Verdict) String() string {
 	return strings.Join(append(parts, v.Other...), "; ")
 }
 
-// Run searches the test's executions and judges what was found, all of them unless ctx ends.
+// Run searches the test's executions and judges what was found, all of them unless ctx ends: then the verdict is on what was found
+// until then, and comes with ctx's error.
 func (l *Litmus) Run(ctx context.Context, o Options) (Verdict, *Result, error) {
 	p, err := l.Program()
 	if err != nil {
@@ -90,10 +91,14 @@ func (l *Litmus) Run(ctx context.Context, o Options) (Verdict, *Result, error) {
 	}
 	o.NoFix = true
 	r, err := Check(ctx, p, o)
-	if err != nil {
+	if r == nil {
 		return Verdict{}, nil, err
 	}
 	v := l.Judge(r)
+	if err != nil { // what was not reached may yet be
+		v.Missing, v.Permitted = nil, nil
+		return v, r, err
+	}
 	l.ask(ctx, &v)
 	return v, r, nil
 }

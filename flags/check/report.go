@@ -19,7 +19,7 @@ const (
 	Faulted   Kind = "fault"          // a bad address, a trap
 	ReadOnly  Kind = "ld.global.nc"   // memory that is written during the kernel is read as if it were constant
 	Uneven    Kind = "barrier"        // a barrier that not all of its threads reach
-	Endless   Kind = "endless"        // a kernel that never ends: a limit of steps was reached
+	Endless   Kind = "endless"        // a kernel that never ends, or a very long one: a limit of steps was reached
 )
 
 // Access is one operation of one thread, for a report.
@@ -37,7 +37,8 @@ type Access struct {
 	Buffer     string   // what was accessed
 	Offset     int      // bytes in Buffer
 	Size       int      // bytes
-	Value      uint64
+	Value      uint64   // what was read or written of these, where it is known
+	Known      bool     // Value is
 	Write      bool
 	Strong     bool
 	Scope      string // "cta", "gpu", "sys"; "" when weak
@@ -82,7 +83,8 @@ type Finding struct {
 	History []Access // the strong operations that led here, the latest last
 	Traced  bool     // Stale: B is the write of what is wrong, and History the reads of its thread ahead of it, strong or of others' memory
 	Left    int      // and how many more there were of those
-	Fix     string   // the strengthened instruction that makes it go away, found by trying; "" if none was found
+	Fix     string   // the strengthened instruction that makes it go away, as far as trying shows; "" if none was found
+	Unfixed string   // in words, that each was tried and none makes it go away; "" where Fix says one or none was tried
 	Token   string   // replays the execution, of this very program: "KEY-r:SEED"; see Program.Key
 
 	wrong  *wrong   // Stale: where
@@ -127,6 +129,9 @@ func (f *Finding) String() string {
 	}
 	if f.Fix != "" {
 		fmt.Fprintf(&b, "\n  goes away with: %s", f.Fix)
+	}
+	if f.Unfixed != "" {
+		fmt.Fprintf(&b, "\n  %s", f.Unfixed)
 	}
 	f.tell(&b)
 	if f.Token != "" {
@@ -183,7 +188,8 @@ type Result struct {
 	Outcomes   map[string]uint64  // executions by what Program.Observe saw: "1 0"
 	Executed   map[*ptx.Inst]bool // with Options.Cover: the memory and synchronisation instructions that some thread executed
 
-	spent bool // Options.budget ended it
+	spent bool   // Options.budget ended it
+	steps uint64 // of all executions
 }
 
 // Strategy is how executions are chosen.

@@ -125,7 +125,7 @@ func (x *exec) plainLoad(t *thread, b *buffer, off, size int) uint64 {
 	x.mem.touch(c)
 	if size == 4 && c.parts == nil {
 		if r := c.collide(t.clocks, false); r != nil {
-			x.race(*r, e, b, off, size, false, false)
+			x.race(t, *r, e, b, off, size, false, false)
 			return 0
 		}
 		c.read(t.clocks, e)
@@ -137,7 +137,7 @@ func (x *exec) plainLoad(t *thread, b *buffer, off, size int) uint64 {
 	c.split()
 	for i := off % 4; i < off%4+size; i++ {
 		if r := c.parts[i].collide(t.clocks, false); r != nil {
-			x.race(*r, e, b, off, size, false, false)
+			x.race(t, *r, e, b, off, size, false, false)
 			return 0
 		}
 		c.parts[i].read(t.clocks, e)
@@ -166,7 +166,7 @@ func (x *exec) plainStore(t *thread, b *buffer, off, size int, v uint64) {
 	x.mem.touch(c)
 	if size == 4 && c.parts == nil {
 		if r := c.collide(t.clocks, true); r != nil {
-			x.race(*r, e, b, off, size, !c.wrote(*r), true)
+			x.race(t, *r, e, b, off, size, !c.wrote(*r), true)
 			return
 		}
 		c.write(e)
@@ -177,7 +177,7 @@ func (x *exec) plainStore(t *thread, b *buffer, off, size int, v uint64) {
 	for i := off % 4; i < off%4+size; i++ {
 		p := &c.parts[i]
 		if r := p.collide(t.clocks, true); r != nil {
-			x.race(*r, e, b, off, size, !p.wrote(*r), true)
+			x.race(t, *r, e, b, off, size, !p.wrote(*r), true)
 			return
 		}
 		p.write(e)
@@ -279,7 +279,7 @@ func (x *exec) access(t *thread, k int, writes bool) *location {
 func (x *exec) conflicts(t *thread, l *location, a *actor, writes bool) bool {
 	for _, w := range l.order {
 		if !t.clocks.has(w.id, w.n) && !morallyStrong(&w.actor, a) && !l.observed(w, t.clocks) {
-			x.raceAt(w.event, a.event, l, false, writes, w.strong && a.strong)
+			x.raceAt(t, w.event, a.event, l, false, writes, w.strong && a.strong)
 			if x.over {
 				return false
 			}
@@ -289,7 +289,7 @@ func (x *exec) conflicts(t *thread, l *location, a *actor, writes bool) bool {
 		}
 		for i := range w.readers {
 			if r := &w.readers[i]; !t.clocks.has(r.id, r.n) && !morallyStrong(&r.actor, a) && !l.half(r, t.clocks) {
-				x.raceAt(r.event, a.event, l, true, writes, r.strong && a.strong)
+				x.raceAt(t, r.event, a.event, l, true, writes, r.strong && a.strong)
 				if x.over {
 					return false
 				}
@@ -376,7 +376,7 @@ func (x *exec) location(t *thread, b *buffer, off, size int, a *actor, writes bo
 		for k := range marks {
 			m := &marks[k]
 			if r := m.collide(t.clocks, writes, l.seen...); r != nil {
-				x.raceAt(*r, a.event, l, !m.wrote(*r), writes, false)
+				x.raceAt(t, *r, a.event, l, !m.wrote(*r), writes, false)
 				if x.over {
 					return nil
 				}

@@ -302,7 +302,7 @@ func (x *exec) hostWord(h *thread, b *buffer, word int, writes bool, v, mask uin
 	}
 	for i := range marks {
 		if r := marks[i].collide(h.clocks, writes, x.seen...); r != nil && !x.over {
-			x.race(*r, e, b, 4*word, 4, !sameEvent(*r, marks[i].writer), writes)
+			x.race(h, *r, e, b, 4*word, 4, !sameEvent(*r, marks[i].writer), writes)
 		}
 	}
 	if writes {
