@@ -263,25 +263,28 @@ func (g *gate) judge(ctx context.Context, j *Judged, cases []GateCase, harmless 
 	if err != nil {
 		return fmt.Errorf("mutant %v: %w", &j.Mutant, err)
 	}
-	one, few := min(1, g.o.Executions), min(20, g.o.Executions)
-	rounds := []uint64{one, few - one, g.o.Executions - few, g.o.Executions}
-	if harmless {
+	all := g.o.Executions
+	one, few := min(1, all), min(20, all)
+	rounds := []struct {
+		of Strategy
+		n  uint64
+	}{{Random, one}, {Random, few - one}, {Random, all - few}, {PCT, all}, {Exhaustive, few}}
+	switch {
+	case harmless:
 		rounds, cases = rounds[:1], cases[:min(4, len(cases))]
+	case j.What == firstHalf: // it takes a rank that is a whole call late, which is rare at random
+		slices.Reverse(rounds)
 	}
-	for round, n := range rounds {
+	for i, round := range rounds {
 		for _, c := range cases {
-			if n == 0 {
+			if round.n == 0 {
 				continue
 			}
 			p, err := c.Spec.Program(module, c.Set)
 			if err != nil {
 				return err
 			}
-			o := Options{Executions: n, Seed: g.o.Seed + uint64(round), NoFix: true}
-			if round == 3 {
-				o.Strategy = PCT
-			}
-			r, err := Check(ctx, p, o)
+			r, err := Check(ctx, p, Options{Strategy: round.of, Executions: round.n, Seed: g.o.Seed + uint64(i), NoFix: true})
 			if err != nil {
 				return fmt.Errorf("mutant %v: %w", &j.Mutant, err)
 			}
