@@ -31,7 +31,7 @@ type Group struct {
 	apart  bool        // captures have a graph for each rank
 	nccl   *ncclRanks  // nil where no call takes it
 	crew   *crew       // nil where one goroutine queues all ranks
-	fit    map[int]int // blocks per rank that can be resident, by threads per block
+	fit    map[int]int // blocks a rank may launch, by threads per block
 	shares bool        // some ranks share a device
 
 	agree agreement
@@ -237,10 +237,8 @@ func (g *Group) shape(a Algorithm, n uint64, want grid) (blocks, threads int) {
 	if g.cfg.Blocks != 0 {
 		want.blocks = g.cfg.Blocks
 	}
-	return shape(a, n, len(g.ranks), want, g.fitting)
+	return shape(a, n, len(g.ranks), want, func(threads int) int { return g.fit[threads] })
 }
-
-func (g *Group) fitting(threads int) int { return min(g.fit[threads], g.mostBlocks()) }
 
 // AllReduce queues the call on every rank: in[r] and out[r] are rank r's buffers, one per rank, each of at least
 // count × dt.Size() bytes; what is beyond is left alone. An output may be its own rank's input (a call in place), and

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"weak"
 
-	"github.com/fenceline/fenceline/flags"
 	"github.com/fenceline/fenceline/launcher"
 )
 
@@ -25,13 +24,14 @@ type place struct {
 
 func (g *Group) place(dev int) place { return place{weak.Make(g.rt), dev} }
 
-// reserve finds how many blocks of each size every rank may launch, and takes the room for the most this group will. Calls
+// reserve finds how many blocks of each size every rank may launch, and takes the room for them. Calls
 // of a group never overlap, except that with dependent launch the next one's blocks may already be there.
 func (g *Group) reserve() error {
+	most := g.mostBlocks()
 	if !g.direct {
 		g.fit = map[int]int{}
 		for threads := 32; threads <= maxThreads; threads += 32 {
-			g.fit[threads] = flags.MaxBlocks // the local reduction waits for nobody
+			g.fit[threads] = most // the local reduction waits for nobody
 		}
 		return nil
 	}
@@ -50,7 +50,7 @@ func (g *Group) reserve() error {
 	}
 	g.fit = map[int]int{}
 	for threads := 32; threads <= maxThreads; threads += 32 {
-		fit := flags.MaxBlocks
+		fit := most
 		for dev, n := range sharing {
 			free := g.rt.Devices()[dev].SMs - residency.taken[g.place(dev)]
 			fit = min(fit, perSM[threads]*free/n)
@@ -73,7 +73,7 @@ func (g *Group) reserve() error {
 			if fit == 0 || g.cfg.Threads != 0 && threads != g.cfg.Threads {
 				continue
 			}
-			blocks := n * min(fit, g.mostBlocks())
+			blocks := n * fit
 			g.reserved[dev] = max(g.reserved[dev], (blocks+perSM[threads]-1)/perSM[threads])
 		}
 		residency.taken[g.place(dev)] += g.reserved[dev]

@@ -72,8 +72,9 @@ func Select(in SelectInput) (Plan, error) {
 	}
 	p.table, p.most, p.push = in.Table, in.MaxBytes, in.PushBytes
 	p.bound()
+	most := p.mostBlocks()
 	return p.plan(p.table, in.Bytes, in.DType, false, func(a Algorithm, n uint64, want grid) (int, int) {
-		return shape(a, n, p.world, want, func(int) int { return p.mostBlocks() })
+		return shape(a, n, p.world, want, func(int) int { return most })
 	}), nil
 }
 

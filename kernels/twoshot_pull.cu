@@ -186,7 +186,7 @@ FL_DEVICE void twoshot_pull_any(const TwoshotArgs& a) {
 }  // namespace fl
 
 #define FL_ENTRY(name, T)                                                                          \
-    extern "C" __global__ void __launch_bounds__(512) name(FL_PARAM fl::TwoshotArgs a) {        \
+    extern "C" __global__ void __launch_bounds__(512) name(FL_PARAM fl::TwoshotArgs a) {           \
         fl::twoshot_pull_any<fl::T>(a);                                                            \
     }
 FL_ENTRY(allreduce_twoshot_pull_f32, F32)

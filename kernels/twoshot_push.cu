@@ -150,7 +150,7 @@ FL_DEVICE void twoshot_push_any(const PushArgs& a) {
 }  // namespace fl
 
 #define FL_ENTRY(name, T)                                                                          \
-    extern "C" __global__ void __launch_bounds__(512) name(FL_PARAM fl::PushArgs a) {           \
+    extern "C" __global__ void __launch_bounds__(512) name(FL_PARAM fl::PushArgs a) {              \
         fl::twoshot_push_any<fl::T>(a);                                                            \
     }
 FL_ENTRY(allreduce_twoshot_push_f32, F32)
