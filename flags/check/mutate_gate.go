@@ -345,14 +345,14 @@ func (g *gate) coverage(ctx context.Context) (map[int][]GateCase, error) {
 	return covering, g.coverAddresses(ctx, covering)
 }
 
-// coverAddresses adds the lines of address arithmetic, which is no instruction that a search notices: a case executes it
+// coverAddresses adds the lines of address arithmetic, which is no instruction that a search notices: a case executes a displacement
 // if a trap in its place stops it.
 func (g *gate) coverAddresses(ctx context.Context, covering map[int][]GateCase) error {
-	// A choice of halves is executed with the access behind it.
+	// A choice of halves is executed with the access ahead of it, of the epoch that it goes by.
 	lines := slices.Sorted(maps.Keys(covering))
 	for _, n := range scan(g.text, g.entry) {
-		if i, _ := slices.BinarySearch(lines, n.line); n.mods[0] == "selp" && len(n.fold()) != 0 && i < len(lines) {
-			covering[n.line] = covering[lines[i]]
+		if i, _ := slices.BinarySearch(lines, n.line); n.mods[0] == "selp" && len(n.fold()) != 0 && i > 0 {
+			covering[n.line] = covering[lines[i-1]]
 		}
 	}
 	list := slices.DeleteFunc(scan(g.text, g.entry), func(n instruction) bool {
