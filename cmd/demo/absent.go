@@ -21,7 +21,7 @@ func (r *runner) absentRank(ctx context.Context, g *allreduce.Group) error {
 	w := r.rows[0]
 	b, err := newBench(r.rt, g, w, r.set.timeout)
 	if err != nil {
-		return errors.Join(err, g.Close())
+		return errors.Join(r.set.remedyLate(ctx, err), g.Close())
 	}
 	r.left = append(r.left, b)
 	if r.text != nil {
@@ -41,7 +41,7 @@ func (r *runner) absentRank(ctx context.Context, g *allreduce.Group) error {
 	if r.text != nil {
 		r.text.absentSeen(rep)
 	}
-	again, err := r.group()
+	again, err := r.group(ctx)
 	if err != nil {
 		return fmt.Errorf("rebuild the group: %w", err)
 	}

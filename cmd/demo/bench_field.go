@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/fenceline/fenceline/allreduce"
-	"github.com/fenceline/fenceline/launcher"
 )
 
 // field is all that is measured beside each other with one number of ranks.
@@ -43,7 +42,7 @@ func (r *benchRun) field(ctx context.Context, w *worldReport) (f *field, err err
 		}
 	}
 	if r.set.auto || len(direct) > 0 {
-		g, err := r.group(f, w, allreduce.Auto, append(table[:len(table):len(table)], direct...))
+		g, err := r.group(ctx, f, w, allreduce.Auto, append(table[:len(table):len(table)], direct...))
 		if err != nil {
 			return f, err
 		}
@@ -69,7 +68,7 @@ func (r *benchRun) field(ctx context.Context, w *worldReport) (f *field, err err
 		if alg.Direct() || refused[alg] || alg == allreduce.NCCL && r.nccl != nil {
 			continue
 		}
-		g, err := r.group(f, w, alg, nil)
+		g, err := r.group(ctx, f, w, alg, nil)
 		switch {
 		case (errors.Is(err, allreduce.ErrNoPlan) || errors.Is(err, allreduce.ErrNCCL)) && r.set.every: // its copies must not go where the other groups' kernels do
 			r.rep.note("%d ranks: %v is left out: %v", w.Ranks, alg, err)
@@ -85,12 +84,12 @@ func (r *benchRun) field(ctx context.Context, w *worldReport) (f *field, err err
 	return f, err
 }
 
-func (r *benchRun) group(f *field, w *worldReport, alg allreduce.Algorithm, t allreduce.Table) (*allreduce.Group, error) {
+func (r *benchRun) group(ctx context.Context, f *field, w *worldReport, alg allreduce.Algorithm, t allreduce.Table) (*allreduce.Group, error) {
 	cfg := r.set.worldConfig(&r.rep.machineReport, w, r.rep.Measurement, alg, t, largest(r.set.rows))
 	cfg.DirectBytes = r.set.direct
 	g, err := allreduce.NewGroup(r.rt, cfg)
 	if err != nil {
-		return nil, fmt.Errorf("%d ranks, %v: %w", w.Ranks, alg, err)
+		return nil, fmt.Errorf("%d ranks, %v: %w", w.Ranks, alg, r.set.remedyLate(ctx, err))
 	}
 	f.groups = append(f.groups, g)
 	clock, err := newStopwatch(r.rt, g)
@@ -205,9 +204,5 @@ func (r *benchRun) cell(ctx context.Context, c contender, res *benchResult) erro
 }
 
 func (r *benchRun) failed(ctx context.Context, c contender, w row, err error) error {
-	var late *launcher.TimeoutError
-	if errors.As(err, &late) && ctx.Err() == nil {
-		err = fmt.Errorf("%w: raise %s, or use smaller sizes", err, r.set.timeoutName())
-	}
-	return fmt.Errorf("%d elements of %v by %s: %w", w.count, w.dtype, c.name(), err)
+	return fmt.Errorf("%d elements of %v by %s: %w", w.count, w.dtype, c.name(), r.set.remedyLate(ctx, err))
 }

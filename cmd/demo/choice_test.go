@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fenceline/fenceline/allreduce"
+	"github.com/fenceline/fenceline/launcher"
 	"github.com/fenceline/fenceline/topo"
 )
 
@@ -118,6 +122,19 @@ func TestKnobRemedies(t *testing.T) {
 	require.Contains(t, stderr, "FENCELINE_TIMEOUT")
 	require.NotContains(t, stderr, "--timeout")
 	require.Equal(t, "--timeout", (&settings{}).timeoutName())
+
+	// Wherever the wait was that ran out, making the group included, and not where the user ended it.
+	late := fmt.Errorf("new group: rank 2: %w", &launcher.TimeoutError{What: "stream of device 2", Cause: context.DeadlineExceeded})
+	for knob, name := range map[bool]string{true: "FENCELINE_TIMEOUT", false: "--timeout"} {
+		err := (&settings{timeoutKnob: knob}).remedyLate(t.Context(), late)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "raise "+name+", or use smaller sizes")
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	require.Equal(t, late, (&settings{}).remedyLate(ended, late))
+	require.Equal(t, io.EOF, (&settings{}).remedyLate(t.Context(), io.EOF))
+	require.NoError(t, (&settings{}).remedyLate(t.Context(), nil))
 
 	t.Setenv("FENCELINE_TIMEOUT", "10s")
 	t.Setenv("FENCELINE_MAX_BYTES", "1G")

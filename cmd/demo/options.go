@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -146,6 +148,15 @@ func (s *settings) timeoutName() string {
 		return "FENCELINE_TIMEOUT"
 	}
 	return "--timeout"
+}
+
+// remedyLate adds to err, if that is a wait that ran out, what lets it wait longer. An interrupted run needs no remedy.
+func (s *settings) remedyLate(ctx context.Context, err error) error {
+	var late *launcher.TimeoutError
+	if errors.As(err, &late) && ctx.Err() == nil {
+		return fmt.Errorf("%w: raise %s, or use smaller sizes", err, s.timeoutName())
+	}
+	return err
 }
 
 // readTable reads the file of --table; "" is none.

@@ -113,7 +113,7 @@ func (r *runner) prepare() (err error) {
 func (a *app) report(ctx context.Context, r *runner) error {
 	r.progress = newProgress(a.stderr, len(r.rows))
 	defer r.progress.close()
-	g, err := r.group()
+	g, err := r.group(ctx)
 	if err != nil { // nothing was launched, so there are no results to print
 		return err
 	}
@@ -156,7 +156,7 @@ func (a *app) report(ctx context.Context, r *runner) error {
 }
 
 // group makes the group of the run. A plan that cannot be had is the fault of what was asked for.
-func (r *runner) group() (*allreduce.Group, error) {
+func (r *runner) group(ctx context.Context) (*allreduce.Group, error) {
 	g, err := allreduce.NewGroup(r.rt, r.set.groupConfig(&r.rep, largest(r.rows)))
 	switch {
 	case errors.Is(err, allreduce.ErrNoPlan) && r.set.algorithm != allreduce.Auto:
@@ -168,7 +168,7 @@ func (r *runner) group() (*allreduce.Group, error) {
 	case errors.Is(err, allreduce.ErrInvalidArgument), errors.Is(err, allreduce.ErrUnknownName), errors.Is(err, allreduce.ErrNoPlan):
 		return nil, &usageError{Flag: "configuration", Err: err}
 	}
-	return g, err
+	return g, r.set.remedyLate(ctx, err)
 }
 
 // closeGroup waits for the group's work and frees all that it used.
@@ -208,7 +208,7 @@ func (r *runner) one(ctx context.Context, g *allreduce.Group, i int, w row) (err
 	}
 	b, err := newBench(r.rt, g, w, r.set.timeout)
 	if err != nil {
-		return err
+		return r.set.remedyLate(ctx, err)
 	}
 	b.fillFor(&plan)
 	defer func() {
@@ -219,11 +219,7 @@ func (r *runner) one(ctx context.Context, g *allreduce.Group, i int, w row) (err
 		err = b.free()
 	}()
 	fail := func(err error) error {
-		var late *launcher.TimeoutError
-		if errors.As(err, &late) && ctx.Err() == nil {
-			err = fmt.Errorf("%w: raise %s, or use smaller sizes", err, r.set.timeoutName())
-		}
-		return fmt.Errorf("%d elements of %v by %v: %w", w.count, w.dtype, plan.Algorithm, err)
+		return fmt.Errorf("%d elements of %v by %v: %w", w.count, w.dtype, plan.Algorithm, r.set.remedyLate(ctx, err))
 	}
 	rng := rand.New(rand.NewPCG(r.set.seed, uint64(i)))
 	res := result{Bytes: w.bytes(), Count: w.count, DType: w.dtype, Redop: "sum", Plan: plan}

@@ -256,7 +256,7 @@ func (t *tuner) searchWorld(ctx context.Context, i int, sizes *int) (err error) 
 	}
 	f := &field{clocks: map[*allreduce.Group]*stopwatch{}}
 	defer func() { err = errors.Join(err, t.closeField(f)) }()
-	g, err := t.group(f, w, allreduce.Auto, capable)
+	g, err := t.group(ctx, f, w, allreduce.Auto, capable)
 	if err != nil {
 		return err
 	}
