@@ -30,7 +30,7 @@ const (
 	twoshotBytes  = twoshotResult + 8*flags.MaxRanks
 )
 
-// Layout of fl::PushArgs in kernels/oneshot_push.cu and twoshot_push.cu.
+// Layout of fl::PushArgs in kernels/packets.cuh.
 const (
 	pushBox     = 0
 	pushIn      = pushBox + 8*flags.MaxRanks
@@ -67,6 +67,8 @@ var sources = [numAlgorithms]kernelSource{
 	OneshotPush: {"oneshot_push", "allreduce_oneshot_push_", pushBytes},
 	TwoshotPull: {"twoshot_pull", "allreduce_twoshot_pull_", twoshotBytes},
 	TwoshotPush: {"twoshot_push", "allreduce_twoshot_push_", pushBytes},
+	OneshotWide: {"oneshot_wide", "allreduce_oneshot_wide_", pushBytes},
+	TwoshotWide: {"twoshot_wide", "allreduce_twoshot_wide_", pushBytes},
 	Copy:        {"reduce_local", "reduce_local_", reduceBytes},
 	Host:        {"reduce_local", "reduce_local_", reduceBytes},
 }

@@ -71,7 +71,7 @@ var shipped = [...][]preference{
 // pushRoom is the largest message for which a push kernel's boxes have room, unless Config.PushBytes says otherwise. A
 // rank's box takes 4×N times that for one-shot, so that it is 8 MiB / N, and 8 times that for two-shot, 8 MiB.
 func pushRoom(a Algorithm, world int) uint64 {
-	if a == TwoshotPush {
+	if a.twoshot() {
 		return 1 << 20
 	}
 	n := uint64(world)

@@ -55,15 +55,13 @@ func (r *Rank) buildDirect() (err error) {
 			return err
 		}
 	}
-	for a, parts := range map[Algorithm]uint64{OneshotPush: 2, TwoshotPush: 4} {
-		if limit[a] == 0 {
+	for a, most := range limit {
+		a := Algorithm(a)
+		if most == 0 || !a.pushes() {
 			continue
 		}
-		s.slots[a] = packetsOf(limit[a])
-		if a == TwoshotPush {
-			s.slots[a] = chunkOf(limit[a], world)
-		}
-		if s.box[a], err = rt.Alloc(r.dev, parts*uint64(world)*s.slots[a]*packetBytes); err != nil {
+		s.slots[a] = slotsOf(a, most, world)
+		if s.box[a], err = rt.Alloc(r.dev, a.parts()*uint64(world)*s.slots[a]*packetBytes); err != nil {
 			return err
 		}
 	}
@@ -71,6 +69,14 @@ func (r *Rank) buildDirect() (err error) {
 }
 
 const packetBytes = 16
+
+// parts is how many places a box has for the packets of each rank: two halves, and with two-shot as many again for sums.
+func (a Algorithm) parts() uint64 {
+	if a.twoshot() {
+		return 4
+	}
+	return 2
+}
 
 // setEpochs makes all flags, packets and counts those of the call before the first.
 func (r *Rank) setEpochs() error {

@@ -2,6 +2,7 @@ package allreduce
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/fenceline/fenceline/topo"
@@ -26,7 +27,7 @@ func (g *Group) claimPaths(s *selector) error {
 	switch limit := &g.policy.limit; {
 	case limit[Copy] != 0:
 		step = -1
-	case limit[OneshotPush] != 0 || limit[TwoshotPush] != 0:
+	case slices.ContainsFunc(Algorithms(), func(a Algorithm) bool { return a.pushes() && limit[a] != 0 }):
 		step = 1
 	default:
 		return nil

@@ -23,6 +23,7 @@ func describe(rt *launcher.Runtime, given *topo.Machine) (*topo.Machine, error) 
 		}
 	}
 	merged := *given
+	merged.Driver.API = m.Driver.API
 	merged.Notes = slices.Clone(given.Notes)
 	merged.Pairs = make([][]topo.Pair, len(given.Pairs))
 	for i, row := range given.Pairs {

@@ -17,6 +17,8 @@ const (
 	OneshotPush                  // one kernel per rank writes its data to all peers, in packets that carry their own flags
 	TwoshotPull                  // each rank sums its chunk of all peers' data, then reads the other sums
 	TwoshotPush                  // each rank is sent its chunk in packets, sums it, and sends the sum to all
+	OneshotWide                  // one-shot push in packets that are three quarters data, not half; it takes 128-bit atomic accesses
+	TwoshotWide                  // two-shot push in such packets
 	Copy                         // copy engines gather all inputs, or this rank's chunk of them, for a local reduction
 	Host                         // the same through pinned host memory
 	// NCCL is NVIDIA's library, where there is one at run time, for ranks that are all in this process and on a device each. Its
@@ -26,16 +28,19 @@ const (
 	numAlgorithms
 )
 
-var algorithmNames = [numAlgorithms]string{"auto", "oneshot-pull", "oneshot-push", "twoshot-pull", "twoshot-push", "copy", "host", "nccl"}
+var algorithmNames = [numAlgorithms]string{"auto", "oneshot-pull", "oneshot-push", "twoshot-pull", "twoshot-push", "oneshot-wide", "twoshot-wide", "copy", "host", "nccl"}
 
 // Algorithms lists all that can be asked for, Auto first.
 func Algorithms() []Algorithm {
-	return []Algorithm{Auto, OneshotPull, OneshotPush, TwoshotPull, TwoshotPush, Copy, Host, NCCL}
+	return []Algorithm{Auto, OneshotPull, OneshotPush, TwoshotPull, TwoshotPush, OneshotWide, TwoshotWide, Copy, Host, NCCL}
 }
 
-// pulls is whether kernels read their peers' data; pushes, whether they write theirs to the peers and read nothing there.
-func (a Algorithm) pulls() bool  { return a == OneshotPull || a == TwoshotPull }
-func (a Algorithm) pushes() bool { return a == OneshotPush || a == TwoshotPush }
+// pulls is whether kernels read their peers' data; pushes, whether they write theirs to the peers and read nothing there; wide,
+// whether they do that in packets of 12 bytes of data, not 8; twoshot, whether each rank sums a chunk.
+func (a Algorithm) pulls() bool   { return a == OneshotPull || a == TwoshotPull }
+func (a Algorithm) pushes() bool  { return a == OneshotPush || a == TwoshotPush || a.wide() }
+func (a Algorithm) wide() bool    { return a == OneshotWide || a == TwoshotWide }
+func (a Algorithm) twoshot() bool { return a == TwoshotPull || a == TwoshotPush || a == TwoshotWide }
 
 // Direct is whether kernels of ours reach the peers' memory themselves; a tuning table's grids are for these.
 func (a Algorithm) Direct() bool { return a.pulls() || a.pushes() }

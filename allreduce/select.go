@@ -1,11 +1,13 @@
 package allreduce
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/fenceline/fenceline/flags"
+	"github.com/fenceline/fenceline/kernels"
 	"github.com/fenceline/fenceline/topo"
 )
 
@@ -257,11 +259,25 @@ func (s *selector) nextRung(p policy, refused string) *policy {
 	return &p
 }
 
+// refuseWide is why there is no build of a kernel with wide packets for some device, "" where there is, or nobody knows.
+func (s *selector) refuseWide(a Algorithm) string {
+	for _, i := range s.devices {
+		if sm, driver := s.m.Devices[i].SM, s.m.Driver.API; sm != 0 && driver != 0 {
+			if _, err := kernels.Find(sources[a].file, sm, driver); err != nil {
+				return fmt.Sprintf("device %d: %v", i, err)
+			}
+		}
+	}
+	return ""
+}
+
 // refuse is why an algorithm other than NCCL should not be taken, "" for no reason.
 func (s *selector) refuse(a Algorithm) string {
 	switch {
 	case a.pulls():
 		return s.refusePull()
+	case a.wide():
+		return cmp.Or(s.refusePush(), s.refuseWide(a))
 	case a.pushes():
 		return s.refusePush()
 	case a == Copy:

@@ -15,14 +15,18 @@ func shape(a Algorithm, n uint64, world int, want grid, fit func(threads int) in
 	return min(blocks, fit(threads)), threads
 }
 
-// workOf is how many threads have something of their own to do, one at least. A thread takes a pack of 16 bytes, and with
-// push a packet, which carries 8; where each rank sums a chunk, the threads of a launch share the chunk.
+// workOf is how many threads have something of their own to do, one at least. A thread takes a pack of 16 bytes; with
+// push a packet, which carries 8; and with wide packets a column of 48. Where each rank sums a chunk, the threads of a launch share the chunk.
 func workOf(a Algorithm, n uint64, world int) uint64 {
 	switch a {
 	case OneshotPush:
 		return packetsOf(n)
 	case TwoshotPush:
 		return chunkOf(n, world)
+	case OneshotWide:
+		return 32 * tilesOf(n, 1)
+	case TwoshotWide: // the most of what a warp sends and gathers, two peers' columns at a time, and of what it sums, a row's packets
+		return 32 * tilesOf(n, world) * max(widePackets, uint64(world)/2)
 	}
 	return packsOf(n)
 }
@@ -78,6 +82,37 @@ func packetsOf(n uint64) uint64 { return max(1, (n+7)/8) }
 // chunkOf is how many packets each rank sums in two-shot push.
 func chunkOf(n uint64, world int) uint64 {
 	return (packetsOf(n) + uint64(world) - 1) / uint64(world)
+}
+
+// What a wide kernel's chunk is made of: columns of three packs, which four packets carry.
+const (
+	wideRows    = 3
+	widePackets = 4
+)
+
+// columnsOf is how many columns each of so many chunks of n bytes has; columns_of in kernels/wide.cuh.
+func columnsOf(n uint64, chunks int) uint64 {
+	even := (packsOf(n) + wideRows*uint64(chunks) - 1) / (wideRows * uint64(chunks))
+	if even > 8 {
+		return roundUp(even, 8)
+	}
+	return even
+}
+
+// tilesOf is how many warps' worth of columns that is.
+func tilesOf(n uint64, chunks int) uint64 { return (columnsOf(n, chunks) + 31) / 32 }
+
+// slotsOf is how many packets of one source a box has room for, for messages of up to n bytes: sizes between take no more.
+func slotsOf(a Algorithm, n uint64, world int) uint64 {
+	switch a {
+	case OneshotPush:
+		return packetsOf(n)
+	case TwoshotPush:
+		return chunkOf(n, world)
+	case OneshotWide:
+		return widePackets * columnsOf(n, 1)
+	}
+	return widePackets * columnsOf(n, world)
 }
 
 // piecesOf is how many launches a message of n bytes takes, one at least.

@@ -48,9 +48,11 @@ const (
 	PoisonedOffset = MaxBlocks * 4
 
 	// PacketControlBytes is the size of a PacketControl: a Control, and behind it the epochs of the kernels that send packets.
-	PacketControlBytes = TwoshotOffset + MaxBlocks*4
+	PacketControlBytes = TwoshotWideOffset + MaxBlocks*4
 	OneshotOffset      = ControlBytes + 63*4
 	TwoshotOffset      = OneshotOffset + MaxBlocks*4
+	OneshotWideOffset  = TwoshotOffset + MaxBlocks*4
+	TwoshotWideOffset  = OneshotWideOffset + MaxBlocks*4
 
 	// StatusBytes is the size of a Status; AbortOffset is the place of the abort word in it.
 	StatusBytes = recordOffset + recordBytes

@@ -124,6 +124,19 @@ FL_DEVICE u16 load2(u64 a) {
     asm volatile("ld.global.u16 %0, [%1];" : "=h"(v) : "l"(a) : "memory");
     return v;
 }
+// load4_if and load2_if: as load16_if.
+FL_DEVICE u32 load4_if(bool p, u64 a) {
+    u32 v = 0;
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t@p ld.global.u32 %0, [%1];\n\t}"
+                 : "+r"(v) : "l"(a), "r"((u32)p) : "memory");
+    return v;
+}
+FL_DEVICE u16 load2_if(bool p, u64 a) {
+    u16 v = 0;
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t@p ld.global.u16 %0, [%1];\n\t}"
+                 : "+h"(v) : "l"(a), "r"((u32)p) : "memory");
+    return v;
+}
 FL_DEVICE void store2(u64 a, u16 v) { asm volatile("st.global.u16 [%0], %1;" :: "l"(a), "h"(v) : "memory"); }
 
 // ---- Strong accesses ----

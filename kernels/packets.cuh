@@ -20,7 +20,7 @@
 
 namespace fl {
 
-// A rank's Control, and behind it the epochs of the kernels that send packets: one-shot and two-shot count their calls apart, and apart
+// A rank's Control, and behind it the epochs of the kernels that send packets: each counts its calls apart, and apart
 // from those that post flags. A packet releases nothing, so a call that sent packets says nothing of who still reads a
 // staging half; and slots of one kind are refreshed only in calls of that kind. All share the poison mark.
 struct PacketControl {
@@ -28,6 +28,8 @@ struct PacketControl {
     u32 reserved[63];
     u32 oneshot[MAX_BLOCKS];
     u32 twoshot[MAX_BLOCKS];
+    u32 oneshot_wide[MAX_BLOCKS];
+    u32 twoshot_wide[MAX_BLOCKS];
 };
 
 // Of the kernels that send packets. Mirrored by allreduce/args.go.
@@ -74,6 +76,8 @@ FL_DEVICE void load_packet_if(bool p, u64 a, Packet& v) {
 
 // late is 0 once both words are of this epoch.
 FL_DEVICE u32 late(const Packet& p, u32 epoch) { return (epoch_of(p.w[0]) ^ epoch) | (epoch_of(p.w[1]) ^ epoch); }
+// seen_of is the epoch of a late word, if one is late.
+FL_DEVICE u32 seen_of(const Packet& p, u32 epoch) { return epoch_of(p.w[1]) != epoch ? epoch_of(p.w[1]) : epoch_of(p.w[0]); }
 
 // ---- The 8 bytes that a packet carries ----
 
@@ -141,7 +145,8 @@ struct Boxes {
     }
     FL_DEVICE u32 dest(u32 k) const { return (rank + k) % N; }
     FL_DEVICE u64 operator[](u32 k) const { return base[k]; }
-    FL_DEVICE void send(u64 offset, const Packet& p) const {
+    template <class P>
+    FL_DEVICE void send(u64 offset, const P& p) const {
 #pragma unroll
         for (u32 k = 1; k < N; k++) store_packet(base[k] + offset, p);
     }
@@ -153,16 +158,18 @@ struct Boxes<0> {
     FL_DEVICE Boxes(const Comm& c, void* const* b) : box(b), rank(c.rank), world(c.world) {}
     FL_DEVICE u32 dest(u32 k) const { return rank + k < world ? rank + k : rank + k - world; }
     FL_DEVICE u64 operator[](u32 k) const { return global(box[dest(k)]); }
-    FL_DEVICE void send(u64 offset, const Packet& p) const {
+    template <class P>
+    FL_DEVICE void send(u64 offset, const P& p) const {
         for (u32 k = 1; k < world; k++) store_packet((*this)[k] + offset, p);
     }
 };
 
 // ---- Waiting ----
 
-// report_packets fills in the rank's record, unless an earlier failure has. Call from the one thread that gave up.
-template <u32 G, u32 U>
-FL_DEVICE void report_packets(const Comm& c, u32 epoch, u32 first, const Packet (&p)[U][G], u32 code) {
+// report_packets fills in the rank's record, unless an earlier failure has. Call from the one thread that gave up. from(k): the
+// rank that sends packets (u, k).
+template <class P, u32 G, u32 U, class From>
+FL_DEVICE void report_packets(const Comm& c, u32 epoch, const From& from, const P (&p)[U][G], u32 code) {
     if (exchange_relaxed_gpu(c.control + __builtin_offsetof(Control, poisoned), 1) != 0) return;
     const u64 rec = c.status + __builtin_offsetof(Status, record);
     u32 missing = 0;
@@ -171,11 +178,10 @@ FL_DEVICE void report_packets(const Comm& c, u32 epoch, u32 first, const Packet 
         u32 seen = epoch;
 #pragma unroll
         for (u32 u = 0; u < U; u++)
-            for (u32 h = 0; h < 2; h++)
-                if (epoch_of(p[u][k].w[h]) != epoch) seen = epoch_of(p[u][k].w[h]);
+            if (const u32 e = seen_of(p[u][k], epoch); e != epoch) seen = e;
         if (seen == epoch) continue;
-        missing |= 1u << (first + k);
-        store_relaxed_sys(rec + __builtin_offsetof(Record, seen) + 4 * (first + k), seen);
+        missing |= 1u << from(k);
+        store_relaxed_sys(rec + __builtin_offsetof(Record, seen) + 4 * from(k), seen);
     }
     store_relaxed_sys(rec + __builtin_offsetof(Record, slot), SLOT_PACKET);
     store_relaxed_sys(rec + __builtin_offsetof(Record, block), block());
@@ -185,19 +191,19 @@ FL_DEVICE void report_packets(const Comm& c, u32 epoch, u32 first, const Packet 
     store_relaxed_sys(rec + __builtin_offsetof(Record, code), code);
 }
 
-// collect polls packets until all are of this epoch, those that are already when it is called excepted: U for each of the ranks
-// first, first + 1, …, that of (rank first + k, u) at a + k × pitch + u × step. The loads of one round are in flight together, and
-// only what has not come is loaded again. False when the time is up or the host says stop: that has been reported, and the
-// call must end without a result. The clock and the host's word are looked at once in 128 rounds: every thread polls here,
-// so that in the emulator, where all take turns, 128 of them already take a while.
-template <u32 G, u32 U>
-FL_DEVICE bool collect(const Comm& c, u64 a, u64 pitch, u64 step, u32 first, u32 epoch, Packet (&p)[U][G]) {
+// collect polls packets until all are of this epoch, those that are already when it is called excepted: packet (u, k) is at(u, k), and
+// sent by rank from(k). The loads of one round are in flight together, and only what has not come is loaded again. False
+// when the time is up or the host says stop: that has been reported, and the call must end without a result. The clock and
+// the host's word are looked at once in 128 rounds: every thread polls here, so that in the emulator, where all take turns,
+// 128 of them already take a while.
+template <class P, u32 G, u32 U, class At, class From>
+FL_DEVICE bool collect(const Comm& c, const At& at, const From& from, u32 epoch, P (&p)[U][G]) {
     u64 deadline = 0;
     for (u32 n = 1;; n++) {
 #pragma unroll
         for (u32 j = 0; j < U * G; j++) {
-            Packet& q = p[j / G][j % G];
-            load_packet_if(late(q, epoch) != 0, a + j % G * pitch + j / G * step, q);
+            P& q = p[j / G][j % G];
+            load_packet_if(late(q, epoch) != 0, at(j / G, j % G), q);
         }
         u32 any = 0;
 #pragma unroll
@@ -208,7 +214,7 @@ FL_DEVICE bool collect(const Comm& c, u64 a, u64 pitch, u64 step, u32 first, u32
         if (deadline == 0) deadline = t + c.timeout_ns;
         const u32 code = load_relaxed_sys(c.status) != 0 ? CODE_ABORTED : t > deadline ? CODE_TIMEOUT : CODE_OK;
         if (code == CODE_OK) continue;
-        report_packets(c, opaque(epoch), first, p, code);
+        report_packets(c, opaque(epoch), from, p, code);
         return false;
     }
 }
@@ -228,7 +234,10 @@ FL_DEVICE bool collect_sum(const Comm& c, u64 a, u64 pitch, u64 step, u32 end, u
             const bool there = r == c.rank || (N == 0 && r >= world) || (u != 0 && u >= end);
             p[u][j % GROUP] = packet(own[u], there ? epoch : ~epoch);
         }
-        if (!collect(c, a + g * pitch, pitch, step, g, epoch, p)) return false;
+        const u64 base = a + g * pitch;
+        auto at = [&](u32 u, u32 k) { return base + k * pitch + u * step; };
+        auto from = [&](u32 k) { return g + k; };
+        if (!collect(c, at, from, epoch, p)) return false;
 #pragma unroll
         for (u32 j = 0; j < U * GROUP; j++) {
             const Packet& q = p[j / GROUP][j % GROUP];

@@ -12,6 +12,7 @@ namespace fl {
 struct F32 {
     static constexpr u32 V = 4, SIZE = 4;
     static FL_DEVICE u32 load(u64 a) { return load4(a); }
+    static FL_DEVICE u32 load_if(bool p, u64 a) { return load4_if(p, a); }
     static FL_DEVICE void store(u64 a, u32 bits) { store4(a, bits); }
     static FL_DEVICE void unpack(float* f, const Packed& p) {
         for (int i = 0; i < 4; i++) f[i] = __builtin_bit_cast(float, p.w[i]);
@@ -26,6 +27,7 @@ struct F32 {
 struct F16 {
     static constexpr u32 V = 8, SIZE = 2;
     static FL_DEVICE u32 load(u64 a) { return load2(a); }
+    static FL_DEVICE u32 load_if(bool p, u64 a) { return load2_if(p, a); }
     static FL_DEVICE void store(u64 a, u32 bits) { store2(a, (u16)bits); }
     static FL_DEVICE void unpack2(float* lo, float* hi, u32 w) {
         asm("{\n\t.reg .b16 l, h;\n\tmov.b32 {l, h}, %2;\n\tcvt.f32.f16 %0, l;\n\tcvt.f32.f16 %1, h;\n\t}"
@@ -54,6 +56,7 @@ struct F16 {
 struct BF16 {
     static constexpr u32 V = 8, SIZE = 2;
     static FL_DEVICE u32 load(u64 a) { return load2(a); }
+    static FL_DEVICE u32 load_if(bool p, u64 a) { return load2_if(p, a); }
     static FL_DEVICE void store(u64 a, u32 bits) { store2(a, (u16)bits); }
 #if __CUDA_ARCH__ < 800
     // Round to nearest even in integers; NaN becomes the 0x7fff that cvt.rn.bf16.f32 gives.

@@ -123,7 +123,10 @@ FL_DEVICE void twoshot_push(const PushArgs& a) {
                 const bool there = g + k == c.rank || (N == 0 && g + k >= c.world) || (g + k) * chunk + i >= pairs;
                 p[0][k] = packet({}, there ? epoch : ~epoch);
             }
-            if (!collect(c, sums + g * pitch + 16 * (u64)i, pitch, 0, g, epoch, p)) return;
+            const u64 base = sums + g * pitch + 16 * (u64)i;
+            auto at = [&](u32, u32 k) { return base + k * pitch; };
+            auto from = [&](u32 k) { return g + k; };
+            if (!collect(c, at, from, epoch, p)) return;
 #pragma unroll
             for (u32 k = 0; k < GROUP; k++)
                 if (g + k != c.rank && (N != 0 || g + k < c.world) && out.whole((g + k) * chunk + i))

@@ -1,0 +1,152 @@
+// allreduce_twoshot_wide_{f32,f16,bf16}
+//
+// Purpose: two-shot push where bandwidth counts: the same exchange in packets that are three quarters data (wide.cuh), shared out
+// among the warps so that each has few registers and much under way. Needs peer writes only, has no barrier between ranks, and needs
+// 128-bit atoms. One launch per rank and call.
+//
+// Algorithm. The buffer is cut into one chunk for each rank, and a chunk into columns of 48 bytes. A warp takes 32 columns at a time,
+// and does three things, each for all of its share before the next: it sends columns of one peer's chunk to that peer; adds what
+// came for one row of packets of the rank's own chunk and sends the sums to all; writes the columns of sums that came from one peer
+// to the output. A sum is rounded once, by its owner.
+//
+// Synchronisation: none but the packets themselves, st.relaxed.sys and ld.relaxed.sys of 128-bit words that hold data and epoch. .sys:
+// the peer is another device. packets.cuh says why that is enough. A half is written again two calls later: packet 0 of chunk 0
+// is never missing, rank 0 sends its sum when every rank has sent a part, and every rank waits for that sum; so each rank ends a
+// call behind the end of every rank's call before.
+//   A thread waits for parts when it has sent all parts it has, and for sums when it has sent all sums it has. What it
+//     waits for are parts that peers' threads send before they wait, and sums that they send once such parts are there: so
+//     there is no cycle, whatever the grids' shapes.
+//   A thread reads and writes the same bytes of in and out, in this order: they may be one buffer. For that, a warp's share of what
+//     is sent is its share of what is gathered.
+//   The barrier keeps commit behind every thread's begin; no peer's packet depends on it.
+//   Dependent launch keeps all that: nothing is read, written or sent before wait_for_stream.
+//
+//   A call that fails may have written a part of out. The rank is poisoned then and sends nothing more: it has not heard of its
+//     peers' progress, and one of them may still wait for what an earlier, good call sent.
+//
+// Requirements: all ranks launch the same count, at least 1; a chunk fits the slots; all blocks of all ranks are resident
+// together; out is in or does not overlap it; boxes hold 4 * world * slots packets, zeroed before the first call and
+// 16-byte aligned; control points to a PacketControl; blocks <= MAX_BLOCKS; threads a multiple of 32, at least 32.
+#include "wide.cuh"
+
+namespace fl {
+
+// N: the world size, or 0 for one known only at run time.
+template <class T, u32 N>
+FL_DEVICE void twoshot_wide(const PushArgs& a) {
+    constexpr u32 GROUP = N != 0 ? N : 4, U = 2;  // of how many ranks packets are under way together, and shares
+    const Comm c = {global(a.control), global(a.status), a.timeout_ns, a.rank, N != 0 ? N : a.world};
+    const Comm turn = counting(c, __builtin_offsetof(PacketControl, twoshot_wide));
+    const Packs<T> in(global(a.in), a.count), out(global(a.out), a.count);
+    const u32 packs = in.packs(), columns = columns_of(packs, c.world), chunk = ROWS * columns;
+    const u32 lane = thread() & 31, first = thread() / 32 * blocks() + block(), warps = blocks() * threads() / 32;
+    const u32 tiles = (columns + 31) / 32;                      // of 32 columns, in a chunk
+    const u32 others = N != 0 ? N - 1 : c.world - (c.world > 1);  // peers, or one more than none: a divisor
+    const u32 shares = tiles * (c.world - 1);
+    const Boxes<0> boxes(c, a.box);
+    const u64 pitch = 16 * a.slots, half = c.world * pitch;
+
+    auto peer = [&](u32 share) { return boxes.dest(1 + share % others); };
+    auto column = [&](u32 share) { return share / others * 32 + lane; };
+    auto there = [&](u32 r, u32 i, u32 q) { return i < columns && r * chunk + row_of(q) * columns + i < packs; };
+
+    // Share s of what goes to peers and comes from them: columns of one peer's chunk. Share s of the rank's own chunk: packets of a row.
+    auto of_peer = [&](const Packs<T>& b, u32 s) { return Column<T>{b, peer(s) * chunk + column(s), columns}; };
+    auto of_mine = [&](const Packs<T>& b, u32 s) { return Column<T>{b, c.rank * chunk + s / PACKETS * 32 + lane, columns}; };
+    auto load = [&](Packed (&x)[U][ROWS], u32 s) __attribute__((always_inline)) {
+#pragma unroll
+        for (u32 u = 0; u < U; u++) of_peer(in, s + u * warps).load(s + u * warps < shares && column(s + u * warps) < columns, x[u]);
+    };
+
+    const bool early = packs < EARLY_BYTES / 16;
+    needed_before_wait(of_peer(in, first).first);
+    wait_for_stream();
+    if (early) release_stream();
+    // The first columns, the epoch and the poison mark are on their way together.
+    const u32 epoch = begin(turn);
+    const bool failed = poisoned(c);
+    Packed x[U][ROWS];
+    Words own[1];
+    load(x, first);
+    of_mine(in, first).load(first < tiles * PACKETS && first / PACKETS * 32 + lane < columns, first % PACKETS, own[0]);
+    const u64 now = epoch & 1 ? half : 0;
+    const u64 part = now + c.rank * pitch, sum = 2 * half + part;  // where this rank sends
+
+    if (!failed) {
+        if (publishes(epoch)) fence_release();  // what the kernel before wrote, ahead of the packets: see packets.cuh
+        for (u32 s = first; s < shares; s += U * warps) {
+            if (s != first) load(x, s);
+#pragma unroll
+            for (u32 u = 0; u < U; u++) {
+                const u32 t = s + u * warps, to = peer(t), i = column(t);
+                if (t >= shares) continue;
+                const u64 box = global(a.box[to]) + part + 16 * (u64)i;
+#pragma unroll
+                for (u32 q = 0; q < PACKETS; q++)
+                    if (there(to, i, q)) store_packet(box + 16 * (u64)(q * columns), wide(packet_words(x[u], q), epoch));
+            }
+        }
+        if (refreshes(epoch))
+            for (u32 s = block() * threads() + thread(); s < a.slots; s += blocks() * threads()) {
+                const u32 q = s / columns, at = s % columns;
+                for (u32 k = 1; k < c.world; k++) {
+                    const u32 r = boxes.dest(k);
+                    if (q >= PACKETS || !there(r, at, q)) store_packet(global(a.box[r]) + part + 16 * (u64)s, wide({}, epoch));
+                }
+                if (q >= PACKETS || !there(c.rank, at, q)) boxes.send(sum + 16 * (u64)s, wide({}, epoch));
+            }
+    }
+
+    sync_block();  // every thread has its epoch
+    if (thread() / 32 == threads() / 32 - 1) commit(turn, epoch);
+    if (failed) return;
+
+    const u64 parts = global(a.box[c.rank]) + now, sums = parts + 2 * half;
+    for (u32 s = first; s < tiles * PACKETS; s += warps) {
+        const u32 q = s % PACKETS, i = s / PACKETS * 32 + lane;
+        if (!there(c.rank, i, q)) continue;
+        const u64 slot = 16 * (u64)(q * columns + i);
+        if (s != first) of_mine(in, s).load(true, q, own[0]);
+        if (!collect_sum<T, N, GROUP>(c, parts + slot, pitch, 0, epoch, [](u32) { return true; }, own)) return;
+        if (N != 2 && publishes(epoch)) fence_release();  // what peers published goes on with the sums, to those it is new to
+        boxes.send(sum + slot, wide(own[0], epoch));
+        of_mine(out, s).store(q, own[0]);
+    }
+
+    for (u32 s = first; s < shares; s += U * warps) {
+        Wide p[PACKETS][U];
+#pragma unroll
+        for (u32 j = 0; j < PACKETS * U; j++) {
+            const u32 t = s + j % U * warps;
+            p[j / U][j % U] = wide({}, t < shares && there(peer(t), column(t), j / U) ? ~epoch : epoch);
+        }
+        auto owner = [&](u32 u) { return peer(s + u * warps); };
+        auto at = [&](u32 q, u32 u) { return sums + owner(u) * pitch + 16 * (u64)(q * columns + column(s + u * warps)); };
+        if (!collect(c, at, owner, epoch, p)) return;
+#pragma unroll
+        for (u32 u = 0; u < U; u++) {
+#pragma unroll
+            for (u32 k = 0; k < 3 * PACKETS; k++) word_of(x[u], k) = p[k / 3][u].w[k % 3];
+            const u32 t = s + u * warps;
+            if (t < shares && column(t) < columns) of_peer(out, t).store(x[u]);
+        }
+    }
+    if (publishes(epoch)) fence_release();  // behind the packets' loads: what peers published is then visible to the next kernel
+    if (!early) release_stream();
+}
+
+template <class T>
+FL_DEVICE void twoshot_wide_any(const PushArgs& a) {
+    if (a.world == 8) return twoshot_wide<T, 8>(a);
+    return twoshot_wide<T, 0>(a);  // which takes ranks four at a time, and so all of them for the other worlds that count
+}
+
+}  // namespace fl
+
+#define FL_ENTRY(name, T)                                                                          \
+    extern "C" __global__ void __launch_bounds__(512) name(FL_PARAM fl::PushArgs a) {           \
+        fl::twoshot_wide_any<fl::T>(a);                                                            \
+    }
+FL_ENTRY(allreduce_twoshot_wide_f32, F32)
+FL_ENTRY(allreduce_twoshot_wide_f16, F16)
+FL_ENTRY(allreduce_twoshot_wide_bf16, BF16)
