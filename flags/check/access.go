@@ -356,12 +356,7 @@ func (x *exec) put(t *thread, l *location, at int, w *write, before clocks) {
 	x.writes++
 	x.latest = w
 	x.note(t, w.inst, l, w, true)
-	for _, i := range l.waiters {
-		if x.threads[i].state == waitsValue {
-			x.threads[i].state = ready
-		}
-	}
-	l.waiters = l.waiters[:0]
+	x.wake(l)
 	for _, i := range x.spinners {
 		if x.threads[i].state == waitsValue {
 			x.threads[i].state = ready
@@ -377,6 +372,16 @@ func (x *exec) put(t *thread, l *location, at int, w *write, before clocks) {
 		l.order = slices.Delete(l.order, 0, n)
 		x.evicted++
 	}
+}
+
+// wake has those look again that wait for another value of l.
+func (x *exec) wake(l *location) {
+	for _, i := range l.waiters {
+		if x.threads[i].state == waitsValue {
+			x.threads[i].state = ready
+		}
+	}
+	l.waiters = l.waiters[:0]
 }
 
 // atomic is an atom or a red.

@@ -426,6 +426,7 @@ func (x *exec) settle(t *thread, l *location, b *buffer, a *actor, writes bool) 
 			}
 		}
 	}
+	x.wake(l) // nothing is written to it any more
 	w := l.last()
 	x.seen = append(x.seen, l.seen...)
 	for _, v := range l.order {
