@@ -69,7 +69,8 @@ type checkAccess struct {
 	Buffer     string    `json:"buffer,omitempty"`
 	Offset     int       `json:"offset"`
 	Size       int       `json:"size"`
-	Value      *uint64   `json:"value,omitempty"` // of the size bytes, where it is known
+	Value      *uint64   `json:"value,omitempty"` // of the size bytes, where it is known; of 16 the first 8
+	High       uint64    `json:"high,omitempty"`  // and the other 8
 	Write      bool      `json:"write"`
 	Strong     bool      `json:"strong"`
 	Scope      string    `json:"scope,omitempty"`
@@ -91,7 +92,7 @@ func accessOf(a *check.Access) *checkAccess {
 		value = new(a.Value)
 	}
 	return &checkAccess{a.Task, a.Device, a.Block, a.Thread, a.Text, a.File, a.Line, a.Source, a.SourceLine, calls, a.Buffer,
-		a.Offset, a.Size, value, a.Write, a.Strong, a.Scope, accessOf(a.ReadFrom), accessOf(a.Newer), accessesOf(a.Writes), a.Earlier}
+		a.Offset, a.Size, value, a.High, a.Write, a.Strong, a.Scope, accessOf(a.ReadFrom), accessOf(a.Newer), accessesOf(a.Writes), a.Earlier}
 }
 
 func accessesOf(list []check.Access) []checkAccess {

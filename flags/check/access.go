@@ -102,8 +102,7 @@ func (x *exec) load(t *thread) bool {
 	}
 	var v [4]uint64
 	for k, l := range locs {
-		w := l.order[list[i][k]]
-		v[k] = w.value
+		l.give(&v, k, l.order[list[i][k]])
 	}
 	now := x.slab.copy(t.clocks)
 	for k, l := range locs {
@@ -137,7 +136,7 @@ func (x *exec) glance(t *thread, locs []*location, a *actor, newest pick, acquir
 	now := x.slab.copy(t.clocks)
 	for k, l := range locs {
 		w := l.order[newest[k]]
-		v[k] = w.value
+		l.give(&v, k, w)
 		r := reader{actor: *a, clocks: now, choice: -1}
 		if n := len(w.readers); n > 0 && w.readers[n-1].id == a.id && w.readers[n-1].inst == a.inst {
 			w.readers[n-1] = r
@@ -228,7 +227,7 @@ func (x *exec) resolve(t *thread, i int, w *write) {
 	x.reads(w, reader{actor: p.actor, clocks: p.issued, choice: p.choice})
 	x.observe(t, p.loc, w, &p.actor, false)
 	x.note(t, p.actor.inst, p.loc, w, false)
-	t.m.Fill(p.token, w.value)
+	t.m.Fill(p.token, w.value.low, w.value.high)
 }
 
 // arrived lets those go on that wait for this write or fence.
@@ -306,9 +305,12 @@ func (x *exec) store(t *thread) bool {
 		l := locs[k]
 		at := x.places(t, l, &a)
 		w := x.newWrite()
-		w.actor, w.value, w.clocks = a, t.event.Values[k], now
-		if in.Size < 8 {
-			w.value &= 1<<(8*in.Size) - 1
+		w.actor, w.value, w.clocks = a, value{low: t.event.Values[k]}, now
+		switch {
+		case in.Size < 8:
+			w.value.low &= 1<<(8*in.Size) - 1
+		case in.Size == 16:
+			w.value.high = t.event.Values[1]
 		}
 		w.heads = x.heads(t, l, &a, in.Sem.Releases(), now, nil)
 		x.put(t, l, at, w, now)
@@ -356,12 +358,7 @@ func (x *exec) put(t *thread, l *location, at int, w *write, before clocks) {
 	x.writes++
 	x.latest = w
 	x.note(t, w.inst, l, w, true)
-	for _, i := range l.waiters {
-		if x.threads[i].state == waitsValue {
-			x.threads[i].state = ready
-		}
-	}
-	l.waiters = l.waiters[:0]
+	x.wake(l)
 	for _, i := range x.spinners {
 		if x.threads[i].state == waitsValue {
 			x.threads[i].state = ready
@@ -377,6 +374,16 @@ func (x *exec) put(t *thread, l *location, at int, w *write, before clocks) {
 		l.order = slices.Delete(l.order, 0, n)
 		x.evicted++
 	}
+}
+
+// wake has those look again that wait for another value of l.
+func (x *exec) wake(l *location) {
+	for _, i := range l.waiters {
+		if x.threads[i].state == waitsValue {
+			x.threads[i].state = ready
+		}
+	}
+	l.waiters = l.waiters[:0]
 }
 
 // atomic is an atom or a red.
@@ -432,7 +439,7 @@ func (x *exec) atomic(t *thread) bool {
 	from := int(keep[i][0])
 	source := l.order[from]
 	before := x.slab.copy(t.clocks)
-	v, writes := t.m.Apply(source.value)
+	v, writes := t.m.Apply(source.value.low)
 	if in.Size < 8 {
 		v &= 1<<(8*in.Size) - 1
 	}
@@ -445,7 +452,7 @@ func (x *exec) atomic(t *thread) bool {
 		at := x.placesAfter(from, l, &a)
 		w := x.newWrite()
 		now := x.slab.copy(t.clocks)
-		w.actor, w.value, w.clocks, w.source = a, v, now, source
+		w.actor, w.value, w.clocks, w.source = a, value{low: v}, now, source
 		w.heads = x.heads(t, l, &a, in.Sem.Releases(), now, source)
 		x.put(t, l, at, w, before)
 	} else {
@@ -456,7 +463,7 @@ func (x *exec) atomic(t *thread) bool {
 	}
 	x.ops++
 	if !in.Red {
-		t.m.Load(&[4]uint64{source.value})
+		t.m.Load(&[4]uint64{source.value.low})
 	}
 	t.tick()
 	return !x.over

@@ -11,7 +11,7 @@ func (x *exec) leaving(t *thread, locs []*location, list []pick) []pick {
 	for _, p := range list {
 		var v [4]uint64
 		for k, l := range locs {
-			v[k] = l.order[p[k]].value
+			l.give(&v, k, l.order[p[k]])
 		}
 		if x.leaves(t, &v) {
 			keep = append(keep, p)
@@ -163,7 +163,7 @@ func (x *exec) newest(t *thread, ev *ptx.Event) (v [4]uint64, ok bool) {
 	off := int(ev.Addr - b.base)
 	for k := range in.Elements {
 		for i := range in.Size {
-			v[k] |= uint64(x.finalByte(b, off+k*in.Size+i)) << (8 * i)
+			v[k+i/8] |= uint64(x.finalByte(b, off+k*in.Size+i)) << (8 * (i % 8))
 		}
 	}
 	return v, true

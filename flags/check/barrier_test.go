@@ -12,7 +12,7 @@ import (
 // specced is the program of a spec, for kernels of this text.
 func specced(t *testing.T, kernels, spec string) *Program {
 	t.Helper()
-	m, err := ptx.Parse("k.ptx", []byte(".version 8.3\n.target sm_90\n.address_size 64\n"+kernels))
+	m, err := ptx.Parse("k.ptx", []byte(".version 8.4\n.target sm_90\n.address_size 64\n"+kernels))
 	require.NoError(t, err)
 	s, err := ParseSpec("k.spec", spec)
 	require.NoError(t, err)

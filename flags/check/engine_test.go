@@ -19,7 +19,7 @@ func columns(t testing.TB, racy bool, cols ...string) *Program {
 		p.Buffers = append(p.Buffers, Buffer{Name: n, Size: 16})
 	}
 	for i, c := range cols {
-		src := fmt.Sprintf(`.version 7.0
+		src := fmt.Sprintf(`.version 8.4
 .target sm_70
 .address_size 64
 .visible .entry k%d(.param .u64 px, .param .u64 py, .param .u64 pz) {

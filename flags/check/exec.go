@@ -461,7 +461,7 @@ func (x *exec) finalByte(b *buffer, off int) byte {
 	c := &b.cells[off/4]
 	for l := c.loc; l != nil; l = l.next {
 		if at := b.base + uint64(off) - l.address; at < uint64(l.size) {
-			return byte(l.last().value >> (8 * at))
+			return l.last().value.byte(int(at))
 		}
 	}
 	return byte(c.value >> (8 * (off % 4)))

@@ -13,7 +13,7 @@ type logged struct {
 	event
 	cta    int32
 	at     *location
-	value  uint64
+	value  value
 	writes bool
 }
 
@@ -89,16 +89,16 @@ func (a *Access) at(b *buffer, off, size int) {
 }
 
 // is gives a its value.
-func (a *Access) is(v uint64, known bool) {
+func (a *Access) is(v value, known bool) {
 	if a.Known = known; known {
-		a.Value = v
+		a.Value, a.High = v.low, v.high
 	}
 }
 
 // held is what a write put into memory that only weak accesses use, if that is all of what is there.
-func (b *buffer) held(w event, off, size int) (v uint64, ok bool) {
+func (b *buffer) held(w event, off, size int) (v value, ok bool) {
 	if w.inst != nil && size > w.inst.Size { // it wrote a part
-		return 0, false
+		return v, false
 	}
 	for i := range size {
 		c := &b.cells[(off+i)/4]
@@ -107,15 +107,15 @@ func (b *buffer) held(w event, off, size int) (v uint64, ok bool) {
 			m = &c.parts[(off+i)%4]
 		}
 		if c.loc != nil || len(m.also) > 0 || !sameEvent(m.writer, w) || m.writer.inst != w.inst {
-			return 0, false
+			return value{}, false
 		}
-		v |= uint64(c.value>>(8*((off+i)%4))&0xff) << (8 * i)
+		v.put(i, byte(c.value>>(8*((off+i)%4))))
 	}
 	return v, true
 }
 
 // wrote is what a write gave the location, or its memory before that was one.
-func (l *location) wrote(w event, b *buffer) (v uint64, ok bool) {
+func (l *location) wrote(w event, b *buffer) (v value, ok bool) {
 	if i := slices.IndexFunc(l.order, func(o *write) bool { return sameEvent(o.event, w) }); i >= 0 {
 		o := l.order[i]
 		return o.value, o.clocks != nil // without, it may stand for several
@@ -124,19 +124,19 @@ func (l *location) wrote(w event, b *buffer) (v uint64, ok bool) {
 }
 
 // stores is what the store that t is at writes to size bytes at address, all of one element.
-func (t *thread) stores(address uint64, size int) (v uint64, ok bool) {
+func (t *thread) stores(address uint64, size int) (v value, ok bool) {
 	ev := &t.event
 	if ev.Kind != ptx.Store || address < ev.Addr {
-		return 0, false
+		return v, false
 	}
 	in := ev.Inst
 	at := int(address - ev.Addr)
-	k, shift := at/in.Size, 8*(at%in.Size)
-	if k >= in.Elements || at%in.Size+size > in.Size {
-		return 0, false
+	if at/in.Size >= in.Elements || at%in.Size+size > in.Size {
+		return v, false
 	}
-	if v = ev.Values[k] >> shift; size < 8 {
-		v &= 1<<(8*size) - 1
+	word := min(in.Size, 8) // bytes of one of Values
+	for i := range size {
+		v.put(i, byte(ev.Values[(at+i)/word]>>(8*((at+i)%word))))
 	}
 	return v, true
 }
@@ -377,6 +377,7 @@ func (x *exec) poll(t *thread, l *location) *Access {
 		default:
 			v := x.describe(w.event, true)
 			v.is(w.value, true)
+			v.Size = l.size
 			a.Writes = append(a.Writes, *v)
 		}
 	}

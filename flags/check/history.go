@@ -15,7 +15,7 @@ type told struct {
 	event
 	address uint64
 	size    int
-	value   uint64
+	value   value
 	weak    bool
 	from    event // what it read; of a write, nothing
 	newer   *told // a write that was there and that it did not read
@@ -41,7 +41,7 @@ const (
 func (r *trace) of(t *thread) bool { return t.id == r.writer.id && t.task == r.writer.task }
 
 // traceRead keeps a read of the traced thread, if it is strong or has to do with others.
-func (x *exec) traceRead(t *thread, e event, address uint64, size int, value uint64, weak bool, from event, l *location) {
+func (x *exec) traceRead(t *thread, e event, address uint64, size int, v value, weak bool, from event, l *location) {
 	r := x.trace
 	if !r.of(t) {
 		return
@@ -54,7 +54,7 @@ func (x *exec) traceRead(t *thread, e event, address uint64, size int, value uin
 	if weak && !foreign && !r.all {
 		return
 	}
-	n := told{event: e, address: address, size: size, value: value, weak: weak, from: from}
+	n := told{event: e, address: address, size: size, value: v, weak: weak, from: from}
 	if l != nil && !sameEvent(l.last().event, from) {
 		w := l.last()
 		n.newer = &told{event: w.event, address: address, size: size, value: w.value}
@@ -67,8 +67,10 @@ func (x *exec) traceRead(t *thread, e event, address uint64, size int, value uin
 			return
 		}
 		if same && weak && o.weak && o.n == e.n && o.address+uint64(o.size) == address { // the next word of a vector
-			if o.size+size <= 8 {
-				o.value |= value << (8 * o.size)
+			if o.size+size <= 16 {
+				for i := range size {
+					o.value.put(o.size+i, v.byte(i))
+				}
 			}
 			o.size += size
 			return
@@ -83,10 +85,10 @@ func (x *exec) traceRead(t *thread, e event, address uint64, size int, value uin
 }
 
 // traceWrite notes that the traced thread writes what turns out to be wrong.
-func (x *exec) traceWrite(t *thread, e event, address uint64, size int, value uint64) {
+func (x *exec) traceWrite(t *thread, e event, address uint64, size int, v value) {
 	r := x.trace
 	if r.of(t) && e.n == r.writer.n && e.inst == r.writer.inst && r.address >= address && r.address-address < uint64(size) {
-		r.wrote, r.ahead = told{event: e, address: address, size: size, value: value}, len(r.reads)
+		r.wrote, r.ahead = told{event: e, address: address, size: size, value: v}, len(r.reads)
 	}
 }
 

@@ -13,10 +13,29 @@ func (h *head) covers(o *head) bool {
 	return h.id == o.id && h.task == o.task && h.n >= o.n && h.scope >= o.scope
 }
 
+// value is what up to 16 bytes of memory hold; high is 0 for up to 8.
+type value struct{ low, high uint64 }
+
+func (v value) byte(i int) byte {
+	if i >= 8 {
+		return byte(v.high >> (8 * (i - 8)))
+	}
+	return byte(v.low >> (8 * i))
+}
+
+// put sets byte i, which is 0.
+func (v *value) put(i int, b byte) {
+	if i >= 8 {
+		v.high |= uint64(b) << (8 * (i - 8))
+	} else {
+		v.low |= uint64(b) << (8 * i)
+	}
+}
+
 // write is one value that a location had or has.
 type write struct {
 	actor
-	value   uint64
+	value   value
 	clocks  clocks // of its thread, itself included
 	heads   []head
 	source  *write // what its atomic read; nil: it is a store's
@@ -106,6 +125,14 @@ func (w *write) readBy(r reader) (forgotten bool) {
 func (w *write) forget() {
 	clear(w.readers)
 	w.clocks, w.heads, w.source, w.readers = nil, nil, nil, w.readers[:0]
+}
+
+// give puts what w wrote among the values of a load, as its element k. One of 16 bytes takes two, and has no others beside it.
+func (l *location) give(v *[4]uint64, k int, w *write) {
+	v[k] = w.value.low
+	if l.size == 16 {
+		v[1] = w.value.high
+	}
 }
 
 func (l *location) last() *write { return l.order[len(l.order)-1] }

@@ -37,8 +37,9 @@ type Access struct {
 	Buffer     string   // what was accessed
 	Offset     int      // bytes in Buffer
 	Size       int      // bytes
-	Value      uint64   // what was read or written of these, where it is known
-	Known      bool     // Value is
+	Value      uint64   // what was read or written of these, where it is known: of 16 the first 8
+	High       uint64   // and the other 8
+	Known      bool     // Value is, and High
 	Write      bool
 	Strong     bool
 	Scope      string // "cta", "gpu", "sys"; "" when weak
@@ -73,6 +74,14 @@ func (a *Access) String() string {
 	return b.String()
 }
 
+// hex is a's value: of 16 bytes the halves, as mov.b128 has them.
+func (a *Access) hex() string {
+	if a.Size > 8 {
+		return fmt.Sprintf("{%#x, %#x}", a.Value, a.High)
+	}
+	return fmt.Sprintf("%#x", a.Value)
+}
+
 // Finding is one thing that is wrong, and one execution that shows it.
 type Finding struct {
 	Kind    Kind
@@ -101,7 +110,7 @@ func (f *Finding) String() string {
 	switch {
 	case f.B == nil:
 	case f.Traced:
-		fmt.Fprintf(&b, "\n  wrote:  %v = %#x", f.B, f.B.Value)
+		fmt.Fprintf(&b, "\n  wrote:  %v = %s", f.B, f.B.hex())
 	case f.Kind == Stale:
 		fmt.Fprintf(&b, "\n  wrote:  %v", f.B)
 	default:
@@ -116,9 +125,9 @@ func (f *Finding) String() string {
 		if w.Buffer == "" {
 			continue
 		}
-		fmt.Fprintf(&b, " = %#x", w.Value)
+		fmt.Fprintf(&b, " = %s", w.hex())
 		for k := range w.Writes {
-			fmt.Fprintf(&b, "\n    written: %v = %#x", &w.Writes[k], w.Writes[k].Value)
+			fmt.Fprintf(&b, "\n    written: %v = %s", &w.Writes[k], w.Writes[k].hex())
 		}
 		if w.Earlier > 0 {
 			fmt.Fprintf(&b, "\n    (and %d times before)", w.Earlier)
@@ -153,8 +162,8 @@ func (f *Finding) tell(b *strings.Builder) {
 	for i := range f.History {
 		a := &f.History[i]
 		fmt.Fprintf(b, "\n  %3d. %v", i+1, a)
-		if a.Size <= 8 {
-			fmt.Fprintf(b, " = %#x", a.Value)
+		if a.Size <= 16 {
+			fmt.Fprintf(b, " = %s", a.hex())
 		}
 		switch w := a.ReadFrom; {
 		case w == nil:
@@ -164,7 +173,7 @@ func (f *Finding) tell(b *strings.Builder) {
 			fmt.Fprintf(b, "\n       from: %v", w)
 		}
 		if a.Newer != nil {
-			fmt.Fprintf(b, "\n       STALE: newer is %v = %#x", a.Newer, a.Newer.Value)
+			fmt.Fprintf(b, "\n       STALE: newer is %v = %s", a.Newer, a.Newer.hex())
 		}
 	}
 	if f.Left > 0 {

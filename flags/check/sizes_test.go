@@ -85,6 +85,15 @@ func TestHistoryThatEnds(t *testing.T) {
 		"world 1\nbuffer o size 8 on 0\nbuffer a size 8 on 0\narg 0 ptr o\narg 1 ptr a\nlaunch k block 1\nexpect a count 1 u32 = 0x11223344\nexpect a at 4 u32 = 0x22\nexpect o u64 = 0x1122334455667788"))
 }
 
+// Who polls memory whose history ends looks at it again.
+func TestPolledHistoryThatEnds(t *testing.T) {
+	poll := ".reg .b64 l;\nL:\nld.relaxed.sys.global.u64 l, [a];\nmov.b64 {u, v}, l;\nsetp.eq.u32 p, v, 0;\n@p bra L;\nst.global.u32 [o], v;"
+	faulty(t, between(t, poll, "st.relaxed.sys.global.u32 [a+4], 7;", ""), MixedSize, "overlap in part")
+	// A narrow read ends it too, and what comes then is no narrow write.
+	whole := ".reg .b64 l;\nld.global.u32 v, [a+4];\nmov.u32 v, 7;\nmov.b64 l, {v, v};\nst.relaxed.sys.global.u64 [a], l;"
+	clean(t, between(t, poll, whole, "expect o count 1 u32 = 7 on 0"))
+}
+
 // A history that is full forgets its oldest values, and the search says so.
 func TestHistoryThatIsFull(t *testing.T) {
 	p := columns(t, true, "st.relaxed.sys.global.u32 [x], 1;\nst.relaxed.sys.global.u32 [x], 2;\nst.relaxed.sys.global.u32 [x], 3;\nst.release.sys.global.u32 [y], 1;",

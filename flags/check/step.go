@@ -78,9 +78,11 @@ func (x *exec) local(t *thread) bool {
 		}
 	}
 	x.ops += uint64(in.Elements)
+	piece := min(size, 8) // what no other access comes between has no need to be one
+	pieces := size * in.Elements / piece
 	if ev.Kind == ptx.Store {
-		for k := range in.Elements {
-			x.plainStore(t, b, off+k*size, size, ev.Values[k])
+		for k := range pieces {
+			x.plainStore(t, b, off+k*piece, piece, ev.Values[k])
 		}
 		return true
 	}
@@ -88,8 +90,8 @@ func (x *exec) local(t *thread) bool {
 		x.readsConstant(t, b, off, size*in.Elements)
 	}
 	var v [4]uint64
-	for k := range in.Elements {
-		v[k] = x.plainLoad(t, b, off+k*size, size)
+	for k := range pieces {
+		v[k] = x.plainLoad(t, b, off+k*piece, piece)
 	}
 	if !x.over {
 		t.m.Load(&v)
@@ -130,7 +132,7 @@ func (x *exec) plainLoad(t *thread, b *buffer, off, size int) uint64 {
 		}
 		c.read(t.clocks, e)
 		if x.trace != nil {
-			x.traceRead(t, e, b.base+uint64(off), size, uint64(c.value), true, c.writer, nil)
+			x.traceRead(t, e, b.base+uint64(off), size, value{low: uint64(c.value)}, true, c.writer, nil)
 		}
 		return uint64(c.value)
 	}
@@ -144,7 +146,7 @@ func (x *exec) plainLoad(t *thread, b *buffer, off, size int) uint64 {
 	}
 	v := uint64(c.value>>(8*(off%4))) & (1<<(8*size) - 1)
 	if x.trace != nil {
-		x.traceRead(t, e, b.base+uint64(off), size, v, true, c.parts[off%4].writer, nil)
+		x.traceRead(t, e, b.base+uint64(off), size, value{low: v}, true, c.parts[off%4].writer, nil)
 	}
 	return v
 }
@@ -160,7 +162,7 @@ func (x *exec) plainStore(t *thread, b *buffer, off, size int, v uint64) {
 		return
 	}
 	if x.trace != nil {
-		x.traceWrite(t, e, b.base+uint64(off), size, v)
+		x.traceWrite(t, e, b.base+uint64(off), size, value{low: v})
 	}
 	c := &b.cells[off/4]
 	x.mem.touch(c)
@@ -390,11 +392,9 @@ func (x *exec) location(t *thread, b *buffer, off, size int, a *actor, writes bo
 				w.readers = append(w.readers, reader{actor: actor{event: r}, choice: -1, clocks: nil})
 			}
 		}
-		w.value |= uint64(c.value) << (32 * (i - first))
-	}
-	w.value = w.value >> (8 * (off % 4))
-	if size < 8 {
-		w.value &= 1<<(8*size) - 1
+		for k := max(off, 4*i); k < min(off+size, 4*i+4); k++ {
+			w.value.put(k-off, byte(c.value>>(8*(k%4))))
+		}
 	}
 	for i, e := range writers { // whoever comes upon the location must have all of them behind it
 		if i == len(writers)-1 {
@@ -426,6 +426,7 @@ func (x *exec) settle(t *thread, l *location, b *buffer, a *actor, writes bool) 
 			}
 		}
 	}
+	x.wake(l) // nothing is written to it any more
 	w := l.last()
 	x.seen = append(x.seen, l.seen...)
 	for _, v := range l.order {
@@ -473,10 +474,10 @@ func (x *exec) settle(t *thread, l *location, b *buffer, a *actor, writes bool) 
 }
 
 // store32 puts size bytes of v, which begin at byte `at` of the word (before it when negative), into c.
-func (x *exec) store32(c *cell, at, size int, v uint64) {
+func (x *exec) store32(c *cell, at, size int, v value) {
 	for k := range size {
 		if i := at + k; i >= 0 && i < 4 {
-			c.value = c.value&^(0xff<<(8*i)) | uint32(v>>(8*k)&0xff)<<(8*i)
+			c.value = c.value&^(0xff<<(8*i)) | uint32(v.byte(k))<<(8*i)
 		}
 	}
 }

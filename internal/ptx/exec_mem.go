@@ -320,7 +320,8 @@ func (w *warp) element(o *op, k, lane int) uint64 {
 	return uint64(w.r32[o.v[k]][lane])
 }
 
-// moveStrong is the load or store of words that the host or others may be using at the same time.
+// moveStrong is the load or store of words that the host or others may be using at the same time. A .b128 is one access all the
+// same: only the host runs beside a warp, and it uses words of 64 bits at most.
 func (w *warp) moveStrong(o *op, mask uint32, data []byte, base uint64) {
 	for m := mask; m != 0; m &= m - 1 {
 		i := bits.TrailingZeros32(m)

@@ -94,7 +94,7 @@ func (s *scope) lookup(name string) (symbol, bool) {
 				continue
 			}
 			if i, err := strconv.Atoi(name[cut:]); err == nil && int32(i) < y.count {
-				y.kind, y.reg = symReg, y.reg+int32(i)
+				y.kind, y.reg = symReg, y.reg+int32(i)*y.typ.registers()
 				return y, true
 			}
 		}
@@ -299,16 +299,20 @@ func (b *builder) newLabel() int32 {
 }
 
 func (b *builder) declare(d regDecl) {
+	if d.typ == tB128 {
+		b.require(70, 83, "a .b128 register")
+	}
 	k := d.typ.kind()
 	y := symbol{kind: symReg, typ: d.typ, reg: b.n[k], count: int32(d.count)}
 	if d.count < 0 {
+		b.n[k] += d.typ.registers() - 1
 		b.newReg(k)
 		b.define(d.name, y, b.cur.line, b.cur.pos)
 		return
 	}
 	y.kind = symRange
 	if d.count > 0 {
-		b.n[k] += int32(d.count) - 1
+		b.n[k] += int32(d.count)*d.typ.registers() - 1
 		b.newReg(k)
 	}
 	b.define(rangeKey(d.name), y, b.cur.line, b.cur.pos)

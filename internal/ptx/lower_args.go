@@ -114,7 +114,7 @@ func (b *builder) read(o *operand, t typ, wide bool) int32 {
 		return b.value(t.kind(), b.floatConst(o, t))
 	case argName:
 		if y, ok := b.register(o); ok {
-			if !fits(y.typ, t) && !(wide && y.typ != tPred && y.typ.size() >= t.size()) {
+			if !fits(y.typ, t) && !(wide && y.typ != tPred && y.typ != tB128 && y.typ.size() >= t.size()) {
 				b.fail("register `%s` is %v, `%s` needs %v here", o.name, y.typ, b.in.name, t)
 			}
 			if o.not {
@@ -204,7 +204,22 @@ func (b *builder) writeWide(o *operand, t typ) (int32, typ) {
 	if y.typ == tPred || y.typ.size() < t.size() {
 		b.fail("register `%s` is %v, too narrow for %v", o.name, y.typ, t)
 	}
+	if y.typ == tB128 {
+		b.fail("register `%s` is %v, `%s` needs %v here", o.name, y.typ, b.in.name, t)
+	}
 	return y.reg, y.typ
+}
+
+// wide returns the register of 128 bits that o names: its low half, which its high half follows.
+func (b *builder) wide(o *operand) int32 {
+	y, ok := b.register(o)
+	if !ok || o.not {
+		b.fail("`%s.b128` needs a .b128 register, which `mov.b128 q, {low, high}` makes", b.in.name)
+	}
+	if y.typ != tB128 {
+		b.fail("register `%s` is %v, `%s` needs %v here", o.name, y.typ, b.in.name, tB128)
+	}
+	return y.reg
 }
 
 // pair splits an operand d|p. Without a second part, or when a part is `_`, that operand is nil.

@@ -21,6 +21,9 @@ func lowerAtom(b *builder) { lowerAtomic(b, true) }
 func lowerRed(b *builder)  { lowerAtomic(b, false) }
 
 func lowerAtomic(b *builder, returns bool) {
+	if n := len(b.mods); n > 0 && b.mods[n-1] == "b128" {
+		b.fail("`%s` of .b128 is not supported: exchange 64 bits, or let them guard the 16 bytes", b.in.name)
+	}
 	t := b.typ(tB16, tB32, tB64, tU32, tS32, tU64, tS64, tF32, tF64, tF16, tF16x2, tBF16, tBF16x2)
 	o := op{code: opAtomic, size: uint8(t.size())}
 	if returns {

@@ -2,7 +2,7 @@ package ptx
 
 import "strings"
 
-var memTypes = []typ{tB8, tU8, tS8, tB16, tU16, tS16, tB32, tU32, tS32, tB64, tU64, tS64, tF32, tF64}
+var memTypes = []typ{tB8, tU8, tS8, tB16, tU16, tS16, tB32, tU32, tS32, tB64, tU64, tS64, tF32, tF64, tB128}
 
 var scopes = map[string]uint8{"cta": scopeCTA, "cluster": scopeCluster, "gpu": scopeGPU, "sys": scopeSys}
 
@@ -91,7 +91,7 @@ func (b *builder) place(o *op, arg *operand) {
 		return
 	}
 	if y, ok := b.register(base); ok {
-		if k := y.typ; k == tPred || k.size() < 4 || k.float() {
+		if k := y.typ; k == tPred || k.size() < 4 || k.size() > 8 || k.float() {
 			b.fail("register `%s` is %v, an address needs 32 or 64 bits", base.name, y.typ)
 		}
 		if y.typ.size() == 4 && o.space != spShared && o.space != spLocal {
@@ -126,6 +126,11 @@ func (b *builder) place(o *op, arg *operand) {
 
 // elements reads the register operand of a load or store: one register, or a vector of o.nv.
 func (b *builder) elements(o *op, arg *operand, t typ, load bool) typ {
+	if o.whole {
+		r := b.wide(arg)
+		o.kv, o.vdef, o.v[0], o.v[1] = k64, load, r, r+1
+		return tB64
+	}
 	list := []operand{*arg}
 	if o.nv > 1 {
 		if arg.kind != argVec || len(arg.sub) != int(o.nv) {
@@ -172,6 +177,13 @@ func (b *builder) vector(o *op, t typ) {
 	o.size = uint8(t.size())
 	if int(o.nv)*t.size() > 16 {
 		b.fail("vectors of more than 16 bytes are not supported")
+	}
+	if t != tB128 {
+		return
+	}
+	o.whole, o.nv, o.size = true, 2, 8
+	if o.scope == scopeSys {
+		b.require(70, 84, ".b128 with .sys")
 	}
 }
 

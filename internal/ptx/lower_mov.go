@@ -3,9 +3,12 @@ package ptx
 import "strings"
 
 func lowerMov(b *builder) {
-	t := b.typ(append([]typ{tPred, tB16, tB32, tB64, tF32, tF64}, ints...)...)
+	t := b.typ(append([]typ{tPred, tB16, tB32, tB64, tB128, tF32, tF64}, ints...)...)
 	b.nargs(2)
 	switch {
+	case t == tB128:
+		b.movWide()
+		return
 	case b.in.args[0].kind == argVec:
 		b.unpack(t)
 		return
@@ -70,6 +73,73 @@ func (b *builder) unpack(t typ) {
 		}
 	}
 	b.emit(o)
+}
+
+// movWide is a mov of 128 bits: between two registers, or between one and its two halves or four quarters.
+func (b *builder) movWide() {
+	to, from := &b.in.args[0], &b.in.args[1]
+	switch {
+	case to.kind == argVec:
+		b.unpackWide(to.sub, b.wide(from))
+	case from.kind == argVec:
+		b.packWide(b.wide(to), from.sub)
+	default:
+		d, a := b.wide(to), b.wide(from)
+		for i := range int32(2) {
+			b.emit(op{code: opMov64, kd: k64, d: d + i, ka: k64, a: a + i})
+		}
+	}
+}
+
+func (b *builder) packWide(d int32, list []operand) {
+	per := b.perHalf(list)
+	for i := range int32(2) {
+		o := op{code: opMov64, kd: k64, d: d + i, ka: k64}
+		if part := list[int(i)*per:][:per]; per == 1 {
+			o.a = b.read(&part[0], tB64, false)
+		} else {
+			o = op{code: opPack64, kd: k64, d: d + i, kv: k32, nv: 2}
+			o.v[0], o.v[1] = b.read(&part[0], tB32, false), b.read(&part[1], tB32, false)
+		}
+		b.emit(o)
+	}
+}
+
+func (b *builder) unpackWide(list []operand, a int32) {
+	per := b.perHalf(list)
+	used := false
+	for i := range int32(2) {
+		var o op
+		any := false
+		for k, part := range list[int(i)*per:][:per] {
+			o.v[k] = noReg
+			if part.kind != argSink {
+				o.v[k], any = b.write(&part, []typ{tB64, tB32}[per-1]), true
+			}
+		}
+		if !any {
+			continue
+		}
+		used = true
+		if per == 1 {
+			o = op{code: opMov64, kd: k64, d: o.v[0]}
+		} else {
+			o.code, o.kv, o.nv, o.vdef = opUnpack64, k32, 2, true
+		}
+		o.ka, o.a = k64, a+i
+		b.emit(o)
+	}
+	if !used {
+		b.fail("`mov.b128` to `_` alone")
+	}
+}
+
+// perHalf is how many registers of a mov's list make up 64 bits.
+func (b *builder) perHalf(list []operand) int {
+	if len(list) != 2 && len(list) != 4 {
+		b.fail("`mov.b128` of %d registers is not supported: it takes two of 64 bits or four of 32", len(list))
+	}
+	return len(list) / 2
 }
 
 // Special registers, in op.sub.

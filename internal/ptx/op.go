@@ -166,6 +166,7 @@ type op struct {
 	comb  uint8
 	bsel  bool // c of a comparison is negated
 	nc    bool // load: through the non-coherent cache
+	whole bool // memory: the two elements are the halves of one .b128, and one access
 	guard int32
 
 	d, d2, a, b, c, e int32

@@ -86,6 +86,9 @@ func (p *parser) declType(v *variable) {
 		if !ok || ty.packed() || (ty == tPred && v.space != spReg) {
 			p.fail(t, "type `%v` cannot be declared here", t)
 		}
+		if ty == tB128 {
+			p.fail(t, "type `.b128` is for registers alone: declare the 16 bytes as .b8 or .b64, with .align 16")
+		}
 		v.typ = ty
 		if v.align == 0 {
 			v.align = max(ty.size(), 1)

@@ -25,7 +25,9 @@
 //   - Lanes that have parted meet again as early as the code allows. A side that goes round a loop while
 //     others wait is made to stand aside now and then, so lanes may wait for one another.
 //   - Memory is sequentially consistent and fences do nothing: the order of blocks is all that varies. Volatile,
-//     relaxed, acquire, release and atomic accesses of 4 and 8 bytes are atomic towards sync/atomic in the host.
+//     relaxed, acquire, release and atomic accesses of 4 and 8 bytes are atomic towards sync/atomic in the host,
+//     and .b128 ones towards other warps.
+//   - .b128 is a type of registers, mov, ld and st. Variables, parameters and atomics of 128 bits are refused.
 //   - %clock counts the block's warp instructions, at the grain of a scheduling slice.
 package ptx
 

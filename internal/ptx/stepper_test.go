@@ -18,7 +18,7 @@ type stepBlock struct {
 	threads []*Thread
 	gone    []bool
 	waits   []bool // at a barrier
-	values  []map[uint64]uint64
+	values  []map[uint64][]uint64
 	tokens  uint64
 	shared  []byte
 	bars    [16]stepBar
@@ -42,7 +42,7 @@ func newStepper(mem Memory, launches ...*Launch) (*stepper, error) {
 					return nil, err
 				}
 				b.threads = append(b.threads, t)
-				b.values = append(b.values, map[uint64]uint64{})
+				b.values = append(b.values, map[uint64][]uint64{})
 			}
 			b.shared = make([]byte, b.threads[0].shared)
 			s.blocks = append(s.blocks, b)
@@ -92,7 +92,7 @@ func (s *stepper) step(b *stepBlock, i int) (bool, error) {
 	case Load, Store, Atomic:
 		return true, s.access(b, i, ev)
 	case Use:
-		t.Fill(ev.Token, b.values[i][ev.Token])
+		t.Fill(ev.Token, b.values[i][ev.Token]...)
 	case Barrier:
 		s.barrier(b, i, ev)
 	case Collective:
@@ -120,6 +120,10 @@ func (s *stepper) access(b *stepBlock, i int, ev *Event) error {
 	}
 	size := uint8(in.Size)
 	var v, tokens [4]uint64
+	if size == 16 {
+		s.accessWide(b, i, ev, data)
+		return nil
+	}
 	for k := range in.Elements {
 		p := data[k*in.Size:]
 		switch ev.Kind {
@@ -128,7 +132,7 @@ func (s *stepper) access(b *stepBlock, i int, ev *Event) error {
 			if s.putOff && k != 1 { // one of a vector is there at once
 				b.tokens++
 				tokens[k] = b.tokens
-				b.values[i][b.tokens] = v[k] | ^uint64(0)<<(8*size-1)<<1 // what is above the element does not count
+				b.values[i][b.tokens] = []uint64{v[k] | ^uint64(0)<<(8*size-1)<<1} // what is above the element does not count
 			}
 		case Store:
 			storeBytes(p, size, ev.Values[k])
@@ -146,6 +150,21 @@ func (s *stepper) access(b *stepBlock, i int, ev *Event) error {
 		t.Load(&v)
 	}
 	return nil
+}
+
+// accessWide is a load or store of 16 bytes, which has one token.
+func (s *stepper) accessWide(b *stepBlock, i int, ev *Event, p []byte) {
+	switch {
+	case ev.Kind == Store:
+		storeBytes(p, 8, ev.Values[0])
+		storeBytes(p[8:], 8, ev.Values[1])
+	case s.putOff:
+		b.tokens++
+		b.values[i][b.tokens] = []uint64{loadBytes(p, 8), loadBytes(p[8:], 8)}
+		b.threads[i].Defer([4]uint64{b.tokens})
+	default:
+		b.threads[i].Load(&[4]uint64{loadBytes(p, 8), loadBytes(p[8:], 8)})
+	}
 }
 
 func (s *stepper) barrier(b *stepBlock, i int, ev *Event) {

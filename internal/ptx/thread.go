@@ -48,6 +48,7 @@ const (
 type deferred struct {
 	reg   int32
 	from  int32 // the load or atomic, by index of its op
+	part  int32 // of a value of 16 bytes: which half
 	token uint64
 }
 
@@ -155,7 +156,8 @@ func (t *Thread) Event() *Event {
 }
 
 // Register is the value of a register by its PTX name, in a kernel from ParseObserved. Registers declared in inner
-// scopes and in functions have no name here. It is not ok when there is no such register, or when its value is deferred.
+// scopes and in functions have no name here. It is not ok when there is no such register, when it is one of 128 bits, or when its
+// value is deferred.
 func (t *Thread) Register(name string) (value uint64, ok bool) {
 	r, ok := t.named(name)
 	if !ok || t.token(r) != 0 {
@@ -179,7 +181,7 @@ func (t *Thread) named(name string) (int32, bool) {
 		return 0, false
 	}
 	y, ok := k.names.lookup(name)
-	if !ok || y.kind != symReg {
+	if !ok || y.kind != symReg || y.typ == tB128 {
 		return 0, false
 	}
 	return t.prog.register(k, y.reg, y.typ.kind()), true

@@ -32,7 +32,7 @@ type Event struct {
 	Inst    *Inst     // the instruction; with Use, the one that cannot go on
 	Addr    uint64    // Load, Store, Atomic: of element 0; in SpaceShared the offset in the block's shared memory
 	Token   uint64    // Use
-	Values  [4]uint64 // Store: the elements. Atomic: the operands, cas's comparand first. Sleep: nanoseconds
+	Values  [4]uint64 // Store: the elements, or the two halves of one of 16 bytes. Atomic: the operands, cas's comparand first. Sleep: nanoseconds
 }
 
 // Inst is what is known of an instruction before it runs. There is one Inst for an instruction, so pointers
@@ -45,7 +45,7 @@ type Inst struct {
 	Sem         Sem       // Load, Store, Atomic, Fence: as in the text; atomics without one are Relaxed
 	Scope       Scope     // with Sem above Volatile; atomics without one have ScopeGPU. membar.gl is fence.sc.gpu
 	Space       Space     // as in the text: SpaceGeneric has to be looked up in the event
-	Size        int       // bytes of one element of Load, Store, Atomic
+	Size        int       // bytes of one element of Load, Store, Atomic: at most 8, or 16 of a .b128, which is one access
 	Elements    int       // of a vector; otherwise 1
 	NonCoherent bool      // ld.global.nc and ldu: memory that nobody may write while the kernel runs
 	Red         bool      // an Atomic whose result nobody gets

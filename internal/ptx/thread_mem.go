@@ -182,11 +182,12 @@ func (t *Thread) overwrite(o *op) {
 	}
 }
 
-// Load answers a Load or Atomic event with the elements' values, of which Size bytes count.
+// Load answers a Load or Atomic event with the elements' values, of which Size bytes count. An element of 16 bytes takes two.
 func (t *Thread) Load(values *[4]uint64) { t.answer(&[4]uint64{}, values[:]) }
 
 // Defer answers a Load or Atomic event, element by element: one with a token gets its value later, by Fill; one with
-// token 0 gets it now, from values at its index. Until then the thread runs on as far as it can without the value.
+// token 0 gets it now, from values at its index. Until then the thread runs on as far as it can without the value. An element of
+// 16 bytes has one token.
 func (t *Thread) Defer(tokens [4]uint64, values ...uint64) { t.answer(&tokens, values) }
 
 func (t *Thread) answer(tokens *[4]uint64, values []uint64) {
@@ -199,26 +200,30 @@ func (t *Thread) answer(tokens *[4]uint64, values []uint64) {
 		n, dest[0] = 1, o.d
 	}
 	for i := range n {
-		r := dest[i]
+		r, token, part := dest[i], tokens[i], 0
+		if o.whole {
+			token, part = tokens[0], i
+		}
 		switch {
 		case r < 0: // `_`
-		case tokens[i] == 0:
+		case token == 0:
 			t.set(r, o.extend(values[i]))
 		default:
 			t.set(r, 0)
-			t.defers = append(t.defers, deferred{reg: r, from: t.pc, token: tokens[i]})
+			t.defers = append(t.defers, deferred{reg: r, from: t.pc, part: int32(part), token: token})
 		}
 	}
 	t.pc++
 	t.state = runs
 }
 
-// Fill gives the registers that wait for a token their value. It does nothing when none does any more.
-func (t *Thread) Fill(token, value uint64) {
+// Fill gives the registers that wait for a token their value: of an element of 16 bytes the low half, then the high one. It does
+// nothing when none does any more.
+func (t *Thread) Fill(token uint64, value ...uint64) {
 	left := t.defers[:0]
 	for _, d := range t.defers {
 		if d.token == token {
-			t.regs[d.reg] = t.prog.ops[d.from].extend(value)
+			t.regs[d.reg] = t.prog.ops[d.from].extend(value[d.part])
 		} else {
 			left = append(left, d)
 		}

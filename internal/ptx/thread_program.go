@@ -94,6 +94,9 @@ func describe(k *Kernel, o *op) Inst {
 	case opLoad, opStore, opAtomic:
 		in.Sem, in.Scope, in.Space = Sem(o.sem), Scope(o.scope), Space(o.space)
 		in.Size, in.Elements = int(o.size), max(int(o.nv), 1)
+		if o.whole {
+			in.Size, in.Elements = 16, 1
+		}
 		in.NonCoherent = o.nc
 		if o.space == spLocal || o.space == spParam {
 			return in

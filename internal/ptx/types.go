@@ -26,12 +26,13 @@ const (
 	tU64
 	tS64
 	tF64
+	tB128 // in two 64-bit registers, the low half first
 	tCount
 )
 
 var typeNames = [tCount]string{
 	"", "pred", "b8", "u8", "s8", "b16", "u16", "s16", "f16", "bf16", "b32", "u32", "s32", "f32",
-	"f16x2", "bf16x2", "u16x2", "s16x2", "b64", "u64", "s64", "f64",
+	"f16x2", "bf16x2", "u16x2", "s16x2", "b64", "u64", "s64", "f64", "b128",
 }
 
 var typesByName = func() map[string]typ {
@@ -53,6 +54,8 @@ func (t typ) size() int {
 		return 2
 	case tB64, tU64, tS64, tF64:
 		return 8
+	case tB128:
+		return 16
 	case tPred, tNone:
 		return 0
 	}
@@ -87,15 +90,23 @@ func (t typ) mask() uint64 {
 	return ^uint64(0)
 }
 
-// kind is the class of vector that holds a register of this type.
+// kind is the class of vector that holds a register of this type, or half of one of 128 bits.
 func (t typ) kind() kind {
 	switch t.size() {
 	case 0:
 		return kPred
-	case 8:
+	case 8, 16:
 		return k64
 	}
 	return k32
+}
+
+// registers is how many of its kind hold one register of this type.
+func (t typ) registers() int32 {
+	if t == tB128 {
+		return 2
+	}
+	return 1
 }
 
 // kind is a class of registers. Types narrower than 32 bits live in 32-bit vectors with the upper bits zero.
