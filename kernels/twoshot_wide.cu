@@ -59,7 +59,7 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
     };
 
     const bool early = packs < EARLY_BYTES / 16;
-    needed_before_wait(of_peer(in, first).first);
+    needed_before_wait(in.at(of_peer(in, first).first));
     wait_for_stream();
     if (early) release_stream();
     // The first columns, the epoch and the poison mark are on their way together.
