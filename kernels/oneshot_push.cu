@@ -59,12 +59,12 @@ FL_DEVICE void oneshot_push(const PushArgs& a) {
     load(x, first);
     const u32 epoch = begin(turn);
     const bool failed = poisoned(c);
+    load_rest(x, first);
     const u64 now = epoch & 1 ? half : 0;
     const u64 mine = now + c.rank * pitch;
 
     if (!failed) {
         if (publishes(epoch)) fence_release();  // what the kernel before wrote, ahead of the packets: see packets.cuh
-        load_rest(x, first);
         Pair more[U];
 #pragma unroll
         for (u32 u = 0; u < U; u++) more[u] = x[u];

@@ -116,7 +116,7 @@ struct Pairs {
         Pair p = {};
 #pragma unroll
         for (u32 e = 0; e < V; e++)
-            if (i * V + e < count) p.w[e * T::SIZE / 4] |= T::load(at(i) + e * T::SIZE) << (e * T::SIZE % 4 * 8);
+            p.w[e * T::SIZE / 4] |= T::load_if(i * V + e < count, at(i) + e * T::SIZE) << (e * T::SIZE % 4 * 8);
         return p;
     }
     FL_DEVICE void store(u32 i, const Pair& p) const {

@@ -62,6 +62,19 @@ FL_DEVICE void twoshot_push(const PushArgs& a) {
     auto dest = [&](u32 k) { return boxes.dest(k); };
     auto same = [&](u32 k) { return k; };
 
+    // load_rest loads those that are not whole, one by one: of an aligned buffer that is one in all.
+    auto load_rest = [&](Pair (&x)[GROUP], u32 g, u32 i) __attribute__((always_inline)) {
+        if (const u32 bits = broken(in, i, g, dest); bits != 0)
+#pragma unroll 1
+            for (u32 k = 0; k < GROUP; k++) {
+                if ((bits >> k & 1) == 0) continue;
+                const Pair p = in.load(boxes.dest(g + k) * chunk + i);
+#pragma unroll
+                for (u32 j = 0; j < GROUP; j++)
+                    if (j == k) x[j] = p;
+            }
+    };
+
     const bool early = pairs < EARLY_BYTES / 8;
     needed_before_wait(in.at(my_chunk + first));
     wait_for_stream();
@@ -71,6 +84,7 @@ FL_DEVICE void twoshot_push(const PushArgs& a) {
     load(x, 0, first);
     const u32 epoch = begin(turn);
     const bool failed = poisoned(c);
+    if (first < chunk) load_rest(x, 0, first);
     const u64 now = epoch & 1 ? half : 0;
     const u64 part = now + c.rank * pitch, sum = 2 * half + part;  // where this rank sends
 
@@ -79,20 +93,15 @@ FL_DEVICE void twoshot_push(const PushArgs& a) {
         if (publishes(epoch)) fence_release();  // what the kernel before wrote, ahead of the packets: see packets.cuh
         for (u32 i = first; i < chunk; i += stride)
             for (u32 g = 0; g < c.world; g += GROUP) {
-                if (i != first || g != 0) load(x, g, i);
+                if (i != first || g != 0) {
+                    load(x, g, i);
+                    load_rest(x, g, i);
+                }
                 if (i == first && g == 0) own[0] = x[0];
 #pragma unroll
                 for (u32 k = 0; k < GROUP; k++)
-                    if (g + k != 0 && (N != 0 || g + k < c.world) && in.whole(boxes.dest(g + k) * chunk + i))
+                    if (g + k != 0 && (N != 0 || g + k < c.world) && boxes.dest(g + k) * chunk + i < pairs)
                         store_packet(boxes[g + k] + part + 16 * (u64)i, packet(x[k], epoch));
-                if (const u32 bits = broken(in, i, g, dest); bits != 0)
-#pragma unroll 1
-                    for (u32 k = 0; k < GROUP; k++) {
-                        if ((bits >> k & 1) == 0) continue;
-                        const u32 to = boxes.dest(g + k), at = to * chunk + i;
-                        if (g + k != 0) store_packet(global(a.box[to]) + part + 16 * (u64)i, packet(in.load(at), epoch));
-                        else if (i == first) own[0] = in.load(at);
-                    }
             }
         if (refreshes(epoch))
             for (u64 i = first; i < a.slots; i += stride) {
