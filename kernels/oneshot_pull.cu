@@ -79,10 +79,22 @@ FL_DEVICE void oneshot_pull(const AllReduceArgs& a) {
 
     if (staged && !failed) {
         const u64 stage = global(a.stage) + half;
-        for (u64 v = first; v < s.body; v += stride) {
-            if (v != first || !aligned) x = load_packed<T>(in + body + 16 * v, aligned);
-            store16(stage + body + 16 * v, x);
-        }
+        constexpr u32 U = 4;  // packs under way together
+        if (aligned)
+            for (u64 v = first; v < s.body; v += U * stride) {
+                Packed y[U];
+#pragma unroll
+                for (u32 u = 0; u < U; u++) {
+                    const bool loaded = u == 0 && v == first;
+                    y[u] = loaded ? x : Packed{};
+                    if (!loaded) y[u] = load16_if(v + u * stride < s.body, in + body + 16 * (v + u * stride));
+                }
+#pragma unroll
+                for (u32 u = 0; u < U; u++)
+                    if (v + u * stride < s.body) store16(stage + body + 16 * (v + u * stride), y[u]);
+            }
+        else
+            for (u64 v = first; v < s.body; v += stride) store16(stage + body + 16 * v, load_packed<T>(in + body + 16 * v, false));
         if (block() == 0 && thread() < s.singles) {
             const u64 o = T::SIZE * single<T>(s, thread());
             T::store(stage + o, T::load(in + o));
@@ -130,7 +142,7 @@ FL_DEVICE void oneshot_pull_any(const AllReduceArgs& a) {
 }  // namespace fl
 
 #define FL_ENTRY(name, T)                                                                          \
-    extern "C" __global__ void __launch_bounds__(512) name(FL_PARAM fl::AllReduceArgs a) {         \
+    extern "C" __global__ void __launch_bounds__(512, 2) name(FL_PARAM fl::AllReduceArgs a) {         \
         fl::oneshot_pull_any<fl::T>(a);                                                            \
     }
 FL_ENTRY(allreduce_oneshot_pull_f32, F32)

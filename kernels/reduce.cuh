@@ -151,6 +151,36 @@ FL_DEVICE Packed sum(const P& peer, u64 offset, u32 world) {
     return T::pack(acc);
 }
 
+// UNDER_WAY is how many packs of each rank a thread has under way at a time. What is resident of a few ranks on one device has too few
+// threads to keep its memory busy with one; more ranks have as many loads without.
+template <u32 N>
+constexpr u32 UNDER_WAY = N == 2 || N == 4 ? 2 : 1;
+
+// sum_each calls put(v, the sum of the 16 bytes at peer[r] + offset + 16 v) for v = first, first + stride, … below end.
+template <class T, u32 N, bool ALIGNED, class P, class Put>
+FL_DEVICE void sum_each(const P& peer, u64 offset, u64 first, u64 end, u64 stride, u32 world, const Put& put) {
+    constexpr u32 U = UNDER_WAY<N>;
+    if constexpr (U == 1 || !ALIGNED) {
+        for (u64 v = first; v < end; v += stride) put(v, sum<T, N, ALIGNED>(peer, offset + 16 * v, world));
+    } else {
+        for (u64 v = first; v < end; v += U * stride) {
+            Packed x[U][N];
+#pragma unroll
+            for (u32 j = 0; j < U * N; j++) {
+                const u64 at = v + j / N * stride;
+                x[j / N][j % N] = load16_if(at < end, peer[j % N] + offset + 16 * at);
+            }
+#pragma unroll
+            for (u32 u = 0; u < U; u++) {
+                float acc[T::V];
+#pragma unroll
+                for (u32 r = 0; r < N; r++) accumulate<T>(acc, x[u][r], r == 0);
+                if (v + u * stride < end) put(v + u * stride, T::pack(acc));
+            }
+        }
+    }
+}
+
 // sum_one is sum for a single element.
 template <class T, u32 N, class P>
 FL_DEVICE u32 sum_one(const P& peer, u64 offset, u32 world) {
@@ -185,8 +215,8 @@ template <class T, u32 N, bool ALIGNED, class P>
 FL_DEVICE void sum_share(const P& peer, u64 out, const Split& s, u32 world) {
     const u64 body = (u64)s.head * T::SIZE;
     const bool aligned = (out + body) % 16 == 0;
-    for (u64 v = block() * threads() + thread(); v < s.body; v += blocks() * threads())
-        store_packed<T>(out + body + 16 * v, sum<T, N, ALIGNED>(peer, body + 16 * v, world), aligned);
+    auto put = [&](u64 v, const Packed& x) __attribute__((always_inline)) { store_packed<T>(out + body + 16 * v, x, aligned); };
+    sum_each<T, N, ALIGNED>(peer, body, block() * threads() + thread(), s.body, blocks() * threads(), world, put);
     if (block() == 0 && thread() < s.singles) {
         const u64 o = T::SIZE * single<T>(s, thread());
         T::store(out + o, sum_one<T, N>(peer, o, world));

@@ -130,8 +130,9 @@ FL_DEVICE void twoshot_pull(const TwoshotArgs& a) {
 
     u32 one = 0;
     auto sums = [&](const auto& from) {
-        for (u64 i = first; i < chunk && c.rank * chunk + i < s.body; i += stride)
-            store16(my_result + 16 * i, sum<T, N, true>(from, body + 16 * (c.rank * chunk + i), c.world));
+        const u64 start = c.rank * chunk, end = start < s.body ? s.body - start : 0;
+        sum_each<T, N, true>(from, body + 16 * start, first, end < chunk ? end : chunk, stride, c.world,
+                             [&](u64 i, const Packed& x) __attribute__((always_inline)) { store16(my_result + 16 * i, x); });
         if (block() == 0 && thread() < s.singles) one = sum_one<T, N>(from, T::SIZE * single<T>(s, thread()), c.world);
     };
     if constexpr (N != 0) {
