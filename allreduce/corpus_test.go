@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -60,6 +61,9 @@ func TestCorpus(t *testing.T) {
 			require.LessOrEqual(t, len(text), corpusMost, "%s is too long to be kept", file)
 			card, err := readCorpus(text)
 			require.NoError(t, err, file)
+			if younger := card.lend(everyAlgorithm); younger != nil {
+				t.Logf("%s was made before %v, whose outputs are held to those of the others: make it again on a card", file, younger)
+			}
 			for _, d := range card.compare(here) {
 				t.Errorf("%s: %s", file, d)
 			}
@@ -136,6 +140,15 @@ func TestCorpusItself(t *testing.T) {
 		require.Contains(t, found[0], "oneshot-push bf16 3 "+set)
 		require.Contains(t, found[0], "element 3 is")
 	}
+	later := makeCorpus(t, openEmu(t, "", 0), []Algorithm{OneshotPull, OneshotPush, Copy, TwoshotPush}, []int{2, 3})
+	read, err = readCorpus(text)
+	require.NoError(t, err)
+	require.NotEmpty(t, read.compare(later), "of an algorithm that it was made without it knows nothing")
+	require.Equal(t, []Algorithm{TwoshotPush}, read.lend([]Algorithm{OneshotPull, OneshotPush, Copy, TwoshotPush}))
+	require.Empty(t, read.compare(later))
+	later.cases[len(later.cases)-1].out = later.cases[0].out
+	require.Len(t, read.compare(later), 1, "but it has its bits")
+
 	other, err := readCorpus(text)
 	require.NoError(t, err)
 	other.cases[0].in = "0123456789abcdef"
@@ -378,6 +391,25 @@ func (c *corpus) find(key string) int {
 		}
 	}
 	return -1
+}
+
+// lend gives to the algorithms that came after the corpus what the card gave by another: all of them give the same bits.
+func (c *corpus) lend(algorithms []Algorithm) (younger []Algorithm) {
+	const lender = "oneshot-push "
+	was := c.cases
+	for _, alg := range algorithms {
+		if slices.ContainsFunc(was, func(k corpusCase) bool { return strings.HasPrefix(k.key, alg.String()+" ") }) {
+			continue
+		}
+		younger = append(younger, alg)
+		for _, k := range was {
+			if set, ok := strings.CutPrefix(k.key, lender); ok {
+				k.key = alg.String() + " " + set
+				c.cases = append(c.cases, k)
+			}
+		}
+	}
+	return younger
 }
 
 // compare says where here is not as the corpus.

@@ -140,9 +140,9 @@ func TestNames(t *testing.T) {
 		require.Equal(t, a, got)
 	}
 	_, err = ParseAlgorithm("ring")
-	require.EqualError(t, err, `unknown algorithm "ring": use one of auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, copy, host, nccl`)
+	require.EqualError(t, err, `unknown algorithm "ring": use one of auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, oneshot-wide, twoshot-wide, copy, host, nccl`)
 	require.Equal(t, "invalid", DType(9).String())
-	require.Equal(t, "invalid", Algorithm(9).String())
+	require.Equal(t, "invalid", numAlgorithms.String())
 }
 
 func f32s(v ...float32) []byte {

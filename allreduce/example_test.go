@@ -149,7 +149,7 @@ func ExampleKnobsFromEnv() {
 	fmt.Println(err)
 	// Output:
 	// host 500ms <nil>
-	// environment: FENCELINE_ALGO="fast": want auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, copy, host, nccl
+	// environment: FENCELINE_ALGO="fast": want auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, oneshot-wide, twoshot-wide, copy, host, nccl
 }
 
 // Probing the devices before a group is made, so that a path that only claims to work is not taken. On GPUs use

@@ -222,7 +222,7 @@ func TestBadConfig(t *testing.T) {
 		"use up to 24h0m0s, or 0 for 10s":         {Timeout: math.MaxInt64},
 		"Blocks: 65":                              {Blocks: 65},
 		"Threads: 33":                             {Threads: 33},
-		"unknown algorithm \"9\"":                 {Algorithm: 9},
+		"unknown algorithm \"99\"":                {Algorithm: 99},
 		"MaxBytes: 8 is not":                      {MaxBytes: 8},
 		"PushBytes: 8: use a multiple of 16":      {PushBytes: 8},
 		"PushBytes: 8589934592: use a multiple":   {PushBytes: 8 << 30},

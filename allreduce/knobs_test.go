@@ -44,9 +44,9 @@ func TestKnobsFromEnv(t *testing.T) {
 
 func TestKnobsRefused(t *testing.T) {
 	for env, message := range map[string]string{
-		"FENCELINE_ALGO=":                          `environment: FENCELINE_ALGO="": want auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, copy, host, nccl`,
-		"FENCELINE_ALGO=fast":                      `environment: FENCELINE_ALGO="fast": want auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, copy, host, nccl`,
-		"FENCELINE_ALGO= copy":                     `environment: FENCELINE_ALGO=" copy": want auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, copy, host, nccl`,
+		"FENCELINE_ALGO=":                          `environment: FENCELINE_ALGO="": want auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, oneshot-wide, twoshot-wide, copy, host, nccl`,
+		"FENCELINE_ALGO=fast":                      `environment: FENCELINE_ALGO="fast": want auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, oneshot-wide, twoshot-wide, copy, host, nccl`,
+		"FENCELINE_ALGO= copy":                     `environment: FENCELINE_ALGO=" copy": want auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, oneshot-wide, twoshot-wide, copy, host, nccl`,
 		"FENCELINE_P2P_LEVEL=":                     `environment: FENCELINE_P2P_LEVEL="": want LOC, NVL, PIX, PXB, PHB, NODE, SYS`,
 		"FENCELINE_P2P_LEVEL=3":                    `environment: FENCELINE_P2P_LEVEL="3": want LOC, NVL, PIX, PXB, PHB, NODE, SYS`,
 		"FENCELINE_P2P_DISABLE=":                   `environment: FENCELINE_P2P_DISABLE="": want 0, 1`,

@@ -36,6 +36,7 @@ func TestPatch(t *testing.T) {
 		require.NoError(t, g.Sync(ctx))
 		require.NoError(t, g.Rank(0).Stream().CopyOut(ctx, one, out[0]))
 		require.EqualValues(t, -2, F32.Load(one), "1-1-1-1")
+		require.NoError(t, g.Close()) // which makes room for the next
 	}
 	refusal := errors.New("not this one")
 	_, err := NewGroup(rt, Config{Patch: func(string, []byte) ([]byte, error) { return nil, refusal }})

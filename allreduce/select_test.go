@@ -184,10 +184,10 @@ func TestSelectRefused(t *testing.T) {
 		"MaxBytes":   {func(in *SelectInput) { in.MaxBytes = 24 }, ErrInvalidArgument, "all-reduce: MaxBytes: 24: use a multiple of 16 up to 1 TiB"},
 		"bytes":      {func(in *SelectInput) { in.Bytes = 1 << 63 }, ErrInvalidArgument, "all-reduce: bytes: 9223372036854775808 is above 4611686018427387904"},
 		"dtype":      {func(in *SelectInput) { in.DType = 9 }, ErrUnknownName, `unknown dtype "9": use one of f32, f16, bf16`},
-		"algorithm":  {func(in *SelectInput) { in.Want = 9 }, ErrNoPlan, "algorithm invalid: there is no such algorithm: use one of auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, copy, host, nccl"},
-		"knob":       {func(in *SelectInput) { in.Knobs.Algorithm = 9 }, ErrUnknownName, `unknown algorithm "9": use one of auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, copy, host, nccl`},
+		"algorithm":  {func(in *SelectInput) { in.Want = 99 }, ErrNoPlan, "algorithm invalid: there is no such algorithm: use one of auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, oneshot-wide, twoshot-wide, copy, host, nccl"},
+		"knob":       {func(in *SelectInput) { in.Knobs.Algorithm = 99 }, ErrUnknownName, `unknown algorithm "99": use one of auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, oneshot-wide, twoshot-wide, copy, host, nccl`},
 		"level":      {func(in *SelectInput) { in.Knobs.P2PLevel = 9 }, ErrUnknownName, `unknown P2P level "9": use one of LOC, NVL, PIX, PXB, PHB, NODE, SYS`},
-		"table":      {func(in *SelectInput) { in.Table = Table{{}} }, ErrInvalidArgument, "all-reduce: table: rule 0 prefers algorithm auto: use one of oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, copy, host, nccl"},
+		"table":      {func(in *SelectInput) { in.Table = Table{{}} }, ErrInvalidArgument, "all-reduce: table: rule 0 prefers algorithm auto: use one of oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, oneshot-wide, twoshot-wide, copy, host, nccl"},
 		"pull by knob": {func(in *SelectInput) { in.Machine, in.Knobs.Algorithm = machine("X0", "0X"), OneshotPull }, ErrNoPlan,
 			"algorithm oneshot-pull: 0→1: device 0 cannot read the memory of device 1: FENCELINE_ALGO asks for it: set it to auto, copy or host, or unset it"},
 		"pull probed": {func(in *SelectInput) {
