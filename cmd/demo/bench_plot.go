@@ -36,7 +36,7 @@ const (
 // colours that stay apart for most colour-blind readers (Okabe and Ito); each name has its own, whatever is drawn beside it.
 var plotColours = map[string]color.RGBA{
 	"auto": {0, 0, 0, 255}, "oneshot-pull": {0, 114, 178, 255}, "oneshot-push": {213, 94, 0, 255}, "twoshot-pull": {86, 180, 233, 255},
-	"twoshot-push": {230, 159, 0, 255}, "copy": {0, 158, 115, 255}, "host": {204, 121, 167, 255}, compareNCCL: {118, 185, 0, 255},
+	"twoshot-push": {230, 159, 0, 255}, "oneshot-wide": {102, 51, 0, 255}, "twoshot-wide": {190, 174, 40, 255}, "copy": {0, 158, 115, 255}, "host": {204, 121, 167, 255}, compareNCCL: {118, 185, 0, 255},
 	floorName: {150, 150, 150, 255}, "torch-oneshot": {238, 51, 119, 255}, "torch-oneshot-copy": {136, 34, 85, 255}, "torch-twoshot": {119, 170, 221, 255},
 }
 

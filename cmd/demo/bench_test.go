@@ -124,10 +124,10 @@ func TestBench(t *testing.T) {
 	require.True(t, r.Backend.Emulated)
 	require.Len(t, r.Worlds, 2)
 	require.Len(t, r.Floors, 2)
-	require.Len(t, r.Results, 2*2*7)
+	require.Len(t, r.Results, 2*2*9)
 	for i := range r.Results {
 		res := &r.Results[i]
-		require.Equal(t, allreduce.Algorithms()[i%7].String(), res.Name, "in turn, for each size")
+		require.Equal(t, allreduce.Algorithms()[i%9].String(), res.Name, "in turn, for each size")
 		require.Equal(t, 2+i/14, res.Ranks)
 		require.Equal(t, []uint64{1000, 8000}[i/7%2], res.Bytes)
 		require.Equal(t, res.Bytes/2, res.Count)
@@ -208,7 +208,7 @@ func TestBenchWriteOnly(t *testing.T) {
 	for _, res := range r.Results {
 		names = append(names, res.Name)
 	}
-	require.Equal(t, []string{"auto", "oneshot-push", "twoshot-push", "host"}, names)
+	require.Equal(t, []string{"auto", "oneshot-push", "twoshot-push", "oneshot-wide", "twoshot-wide", "host"}, names)
 	require.Contains(t, strings.Join(r.Notes, "\n"), "2 ranks: copy is left out")
 }
 

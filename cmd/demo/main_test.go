@@ -49,7 +49,7 @@ func TestUsage(t *testing.T) {
 		{"--dtype f64", `unknown dtype "f64": use one of f32, f16, bf16`},
 		{"--dtype=", "the list is empty"},
 		{"--dtype f32,", `unknown dtype "": use one of`},
-		{"--algo ring", `unknown algorithm "ring": use one of auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, copy, host, nccl`},
+		{"--algo ring", `unknown algorithm "ring": use one of auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, oneshot-wide, twoshot-wide, copy, host, nccl`},
 		{"--sizes=", "the list is empty"},
 		{"--sizes 1,x", "not a size"},
 		{"--sizes 0", "use 1 element or more"},

@@ -174,7 +174,7 @@ func TestTopoUsage(t *testing.T) {
 		{"topo --plan --ranks=", "", "--ranks"},
 		{"topo --from x --machine pcie", "", "leave one of them out"},
 		{"topo --from /nowhere/at/all", "", "no such file"},
-		{"topo --plan", "ring", `FENCELINE_ALGO="ring": want auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, copy, host, nccl`},
+		{"topo --plan", "ring", `FENCELINE_ALGO="ring": want auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, oneshot-wide, twoshot-wide, copy, host, nccl`},
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			if c.env != "" {
