@@ -26,11 +26,20 @@ var everyAlgorithm, directAlgorithms, pullAlgorithms = func() (all, direct, pull
 	return all, direct, pull
 }()
 
+// worldsOf is those world sizes; with -short, which the race detector's slowness asks for, the middle one: the size changes what the
+// kernels do, and little of what goes on around them.
+func worldsOf(sizes ...int) []int {
+	if testing.Short() {
+		return sizes[len(sizes)/2:][:1]
+	}
+	return sizes
+}
+
 // Every algorithm, world size, dtype, odd count and alignment gives the reference's bits.
 func TestAllReduce(t *testing.T) {
 	rt := openAny(t)
 	for _, alg := range everyAlgorithm {
-		for _, world := range []int{1, 2, 3, 4, 5, 8, 16} {
+		for _, world := range worldsOf(1, 2, 3, 4, 5, 8, 16) {
 			t.Run(fmt.Sprintf("%v/%d", alg, world), func(t *testing.T) {
 				r := newRig(t, newGroup(t, rt, Config{Ranks: world, Algorithm: alg}), 40<<10)
 				for _, dt := range DTypes() {
@@ -106,7 +115,7 @@ func TestPiecesBeyondTheQueue(t *testing.T) {
 // Registered inputs are read directly, and mix with staged calls, other sizes and other grids on one group.
 func TestRegistered(t *testing.T) {
 	rt := openAny(t)
-	for _, world := range []int{2, 3, 4, 8} {
+	for _, world := range worldsOf(2, 3, 4, 8) {
 		for _, alg := range pullAlgorithms {
 			t.Run(fmt.Sprintf("%d/%v", world, alg), func(t *testing.T) {
 				g := newGroup(t, rt, Config{Ranks: world, Algorithm: alg, DirectBytes: 1})
@@ -241,7 +250,7 @@ func TestIdlePacketsAreRefreshed(t *testing.T) {
 			for p := range g.World() {
 				s := &g.Rank(p).scratch
 				part := uint64(g.World()) * s.slots[alg] * packetBytes / 4 // words
-				each := 2 // words to an epoch
+				each := 2                                                  // words to an epoch
 				if alg.wide() {
 					each = 4
 				}

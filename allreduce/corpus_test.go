@@ -43,6 +43,9 @@ var corpusWorlds = []int{2, 3, 4, 8}
 // TestCorpus makes every call of the corpus. With CORPUS_OUT=DIR, and on a GPU, it keeps the outputs there; without, it
 // compares them with what cards gave.
 func TestCorpus(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it compares bits alone, which takes long under the race detector")
+	}
 	out := os.Getenv("CORPUS_OUT")
 	files, err := filepath.Glob(filepath.Join(corpusFolder, "*.txt"))
 	require.NoError(t, err)

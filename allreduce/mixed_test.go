@@ -20,7 +20,7 @@ func turns() (t Table) {
 // Calls of all algorithms follow each other on one group, near the places where epochs wrap and slots are refreshed.
 func TestMixed(t *testing.T) {
 	rt := openAny(t)
-	for _, world := range []int{2, 3, 8} {
+	for _, world := range worldsOf(2, 3, 8) {
 		for _, first := range []uint32{0, 0xffff_ffff - 20, 1<<20 - 20} {
 			t.Run(fmt.Sprintf("%d/%#x", world, first), func(t *testing.T) {
 				table := append(Table{{From: 4000, To: 4020, Algorithm: Copy}, {From: 4021, To: 4040, Algorithm: Host}}, turns()...)
