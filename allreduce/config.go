@@ -35,10 +35,10 @@ type Config struct {
 	// keeps about twice that much staging memory (host: and as much pinned host memory). Copy and host make pieces of 2 MiB
 	// × Ranks at most, and smaller ones where that makes up to four of a message, so that copies and sums overlap. A multiple of 16. 0 is 4 MiB.
 	MaxBytes uint64
-	// PushBytes is the largest message that Auto gives to oneshot-push or twoshot-push, and the largest that one launch of
-	// them handles. Each rank keeps 4 × Ranks times that much memory for packets with oneshot-push, and 8 times with
-	// twoshot-push; less where the shipped choice or MaxBytes end earlier. A multiple of 16. 0 is what takes 8 MiB or less with
-	// each: for oneshot-push 512 KiB with 2 ranks, 128 KiB with 4, 32 KiB with 8; for twoshot-push 1 MiB. At most 4 GiB.
+	// PushBytes is the largest message that Auto gives to a kernel that pushes, and the largest that one launch of
+	// it handles. Each rank keeps 4 × Ranks times that much memory for packets with oneshot-push, 8 times with
+	// twoshot-push, and two thirds of that with oneshot-wide and twoshot-wide; less where the shipped choice or MaxBytes end earlier. A multiple of 16. 0 is what takes 8 MiB or less with
+	// each: for one-shot 512 KiB with 2 ranks, 128 KiB with 4, 32 KiB with 8; for two-shot 1 MiB. At most 4 GiB.
 	PushBytes uint64
 	// DirectBytes is the size, in bytes, from which peers read a registered input directly in one-shot pull; a smaller one is
 	// staged like any other, because the second flag exchange costs more than the copy. 0 is 1 MiB; 1 is always. In two-shot

@@ -31,7 +31,7 @@
 // KnobsFromEnv(os.Environ()) as Config.Knobs. What a Config states wins over them. Unknown names with the prefix and
 // values that are not listed are errors.
 //
-//	FENCELINE_ALGO         auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, copy, host, nccl: the algorithm
+//	FENCELINE_ALGO         auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, oneshot-wide, twoshot-wide, copy, host, nccl: the algorithm
 //	FENCELINE_P2P_LEVEL    LOC, NVL, PIX, PXB, PHB, NODE, SYS: the farthest path over which devices access each other
 //	                       directly, in nvidia-smi's words; LOC is never. A path that is not known is too far for all but SYS.
 //	FENCELINE_P2P_DISABLE  0, 1: 1 turns direct access between devices off

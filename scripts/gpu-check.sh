@@ -29,7 +29,7 @@ run() {
 		grep -h 'calls,' "$OUT/calls.txt" ;;
 	esac
 	case " $want " in *" latency "*)
-		step latency $bin/demo bench --backend cuda --algo auto,oneshot-pull,oneshot-push,twoshot-pull,twoshot-push --ranks 2,4,8 --share -b 8K -e 512K --floor=false
+		step latency $bin/demo bench --backend cuda --algo auto,oneshot-pull,oneshot-push,twoshot-pull,twoshot-push,oneshot-wide,twoshot-wide --ranks 2,4,8 --share -b 8K -e 512K --floor=false
 		step host-cost test_in allreduce -test.run '^$' -test.bench Launch
 		cat "$OUT/latency.txt"
 		grep -h Benchmark "$OUT/host-cost.txt" ;;
@@ -84,7 +84,7 @@ run() {
 }
 sanitize() {
 	(cd allreduce && REQUIRE_GPU=1 compute-sanitizer --report-api-errors no --tool "$1" --error-exitcode 9 "../$bin/allreduce.test" \
-		-test.timeout 4m -test.run 'TestAllReduce/(one|two)shot-pu(ll|sh)/(2|3|4)$|TestRegistered/3$|TestPieces|TestEpochWraps')
+		-test.timeout 4m -test.run 'TestAllReduce/(one|two)shot-(pull|push|wide)/(2|3|4)$|TestRegistered/3$|TestPieces|TestEpochWraps')
 }
 
 case "${1:-}" in
