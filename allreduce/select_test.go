@@ -349,3 +349,36 @@ func TestGroupOverrides(t *testing.T) {
 	require.Equal(t, uint64(1<<15), cfg.MaxBytes)
 	require.EqualValues(t, 4, cfg.Timeout)
 }
+
+// Wide packets take PTX 8.4. What is not known of a machine speaks against nothing.
+func TestSelectWide(t *testing.T) {
+	on := func(sm, driver int) SelectInput {
+		m := machine("X1", "1X")
+		m.Driver.API = driver
+		for i := range m.Devices {
+			m.Devices[i].SM = sm
+		}
+		return SelectInput{Machine: m, Devices: []int{0, 1}, Bytes: 4096, Table: Table{{Algorithm: OneshotWide}, {Algorithm: TwoshotPush}}}
+	}
+	for _, in := range []SelectInput{on(90, 12040), on(70, 13000), on(100, 13000), on(0, 12040), on(90, 0), on(0, 0)} {
+		for _, want := range []Algorithm{OneshotWide, TwoshotWide} {
+			in.Want = want
+			p, err := Select(in)
+			require.NoError(t, err)
+			require.Equal(t, want, p.Algorithm)
+		}
+		in.Want = Auto
+		p, err := Select(in)
+		require.NoError(t, err)
+		require.Equal(t, OneshotWide, p.Algorithm)
+	}
+	old := on(90, 12030)
+	p, err := Select(old)
+	require.NoError(t, err)
+	require.Equal(t, TwoshotPush, p.Algorithm, "the next rule is followed")
+	old.Want = TwoshotWide
+	_, err = Select(old)
+	require.ErrorIs(t, err, ErrNoPlan)
+	require.EqualError(t, err, "algorithm twoshot-wide: device 0: kernel twoshot_wide: no build for sm_90 with a CUDA 12.3 driver: "+
+		"needs sm_70 or newer and a CUDA 12.4 driver or newer: use auto, copy or host")
+}
