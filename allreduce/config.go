@@ -33,7 +33,7 @@ type Config struct {
 	Table Table
 	// MaxBytes is the largest message handled by one launch; larger ones are done in pieces. Each rank
 	// keeps about twice that much staging memory (host: and as much pinned host memory). Copy and host make pieces of 2 MiB
-	// × Ranks at most, and smaller ones where that makes up to four of a message, so that copies and sums overlap. A multiple of 16. 0 is 4 MiB.
+	// × Ranks at most, and smaller ones where that makes up to four of a message, so that copies and sums overlap. A multiple of 16, at most 32 GiB. 0 is 4 MiB.
 	MaxBytes uint64
 	// PushBytes is the largest message that Auto gives to a kernel that pushes, and the largest that one launch of
 	// it handles. Each rank keeps 4 × Ranks times that much memory for packets with oneshot-push, 8 times with
@@ -80,7 +80,7 @@ const (
 	defaultDirect   = 1 << 20
 	defaultTimeout  = 10 * time.Second
 	longestTimeout  = 24 * time.Hour
-	mostMaxBytes    = 1 << 40
+	mostMaxBytes    = 32 << 30 // packs have 32-bit indices
 	mostPushBytes   = 4 << 30 // the kernels count pairs of words in 32 bits
 )
 
@@ -118,7 +118,7 @@ func (c *Config) validate(rt *launcher.Runtime) error {
 	case c.MaxBytes%16 != 0:
 		return bad("MaxBytes", "%d is not a multiple of 16", c.MaxBytes)
 	case c.MaxBytes > mostMaxBytes:
-		return bad("MaxBytes", "%d is above 1 TiB", c.MaxBytes)
+		return bad("MaxBytes", "%d is above 32 GiB", c.MaxBytes)
 	case c.PushBytes%16 != 0 || c.PushBytes > mostPushBytes:
 		return bad("PushBytes", "%d: use a multiple of 16 up to 4 GiB", c.PushBytes)
 	case c.Timeout < 0 || c.Timeout > longestTimeout:

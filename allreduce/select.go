@@ -108,7 +108,7 @@ func (in *SelectInput) validate() error {
 	const most = 1 << 62 // so that sums do not wrap
 	switch {
 	case in.MaxBytes%16 != 0 || in.MaxBytes > mostMaxBytes:
-		return bad("MaxBytes", "%d: use a multiple of 16 up to 1 TiB", in.MaxBytes)
+		return bad("MaxBytes", "%d: use a multiple of 16 up to 32 GiB", in.MaxBytes)
 	case in.PushBytes%16 != 0 || in.PushBytes > mostPushBytes:
 		return bad("PushBytes", "%d: use a multiple of 16 up to 4 GiB", in.PushBytes)
 	case in.Bytes > most:

@@ -181,7 +181,7 @@ func TestSelectRefused(t *testing.T) {
 		"no rank":    {func(in *SelectInput) { in.Devices = nil }, ErrInvalidArgument, "all-reduce: devices: 0 ranks: use 1 to 16"},
 		"no device":  {func(in *SelectInput) { in.Devices[1] = 2 }, ErrInvalidArgument, "all-reduce rank 1: devices: device 2: there are 0 to 1"},
 		"other size": {func(in *SelectInput) { in.Measurement = probed(3, passed, nil) }, ErrInvalidArgument, "all-reduce: measurement: it was not taken on 2 devices: probe again"},
-		"MaxBytes":   {func(in *SelectInput) { in.MaxBytes = 24 }, ErrInvalidArgument, "all-reduce: MaxBytes: 24: use a multiple of 16 up to 1 TiB"},
+		"MaxBytes":   {func(in *SelectInput) { in.MaxBytes = 24 }, ErrInvalidArgument, "all-reduce: MaxBytes: 24: use a multiple of 16 up to 32 GiB"},
 		"bytes":      {func(in *SelectInput) { in.Bytes = 1 << 63 }, ErrInvalidArgument, "all-reduce: bytes: 9223372036854775808 is above 4611686018427387904"},
 		"dtype":      {func(in *SelectInput) { in.DType = 9 }, ErrUnknownName, `unknown dtype "9": use one of f32, f16, bf16`},
 		"algorithm":  {func(in *SelectInput) { in.Want = 99 }, ErrNoPlan, "algorithm invalid: there is no such algorithm: use one of auto, oneshot-pull, oneshot-push, twoshot-pull, twoshot-push, oneshot-wide, twoshot-wide, copy, host, nccl"},

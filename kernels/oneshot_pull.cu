@@ -54,7 +54,7 @@ FL_DEVICE void oneshot_pull(const AllReduceArgs& a) {
     const Split s = split<T>(a.count, a.head);
     const u64 in = global(a.in), out = global(a.out);
     const bool staged = a.stage != nullptr, first_warp = thread() < 32;
-    const u64 first = block() * threads() + thread(), stride = blocks() * threads();
+    const u32 first = block() * threads() + thread(), stride = blocks() * threads();
     const u64 body = (u64)s.head * T::SIZE;
     const bool aligned = (in + body) % 16 == 0;
     // In a staging half the body starts on a 16-byte boundary, whatever the head.
@@ -66,7 +66,7 @@ FL_DEVICE void oneshot_pull(const AllReduceArgs& a) {
         for (u32 r = 0; r < N; r++) peer.base[r] = global(a.peer[r]);
 
     const bool early = s.body < EARLY_BYTES / 16;
-    const u64 first_in = in + body + 16 * first;
+    const u64 first_in = in + body + 16 * (u64)first;
     const bool first_here = staged && aligned && first < s.body;
     needed_before_wait(first_here ? first_in : c.control);
     wait_for_stream();
@@ -81,20 +81,20 @@ FL_DEVICE void oneshot_pull(const AllReduceArgs& a) {
         const u64 stage = global(a.stage) + half;
         constexpr u32 U = 4;  // packs under way together
         if (aligned)
-            for (u64 v = first; v < s.body; v += U * stride) {
+            for (u32 v = first; v < s.body; v += U * stride) {
                 Packed y[U];
 #pragma unroll
                 for (u32 u = 0; u < U; u++) {
                     const bool loaded = u == 0 && v == first;
                     y[u] = loaded ? x : Packed{};
-                    if (!loaded) y[u] = load16_if(v + u * stride < s.body, in + body + 16 * (v + u * stride));
+                    if (!loaded) y[u] = load16_if(v + u * stride < s.body, in + body + 16 * (u64)(v + u * stride));
                 }
 #pragma unroll
                 for (u32 u = 0; u < U; u++)
-                    if (v + u * stride < s.body) store16(stage + body + 16 * (v + u * stride), y[u]);
+                    if (v + u * stride < s.body) store16(stage + body + 16 * (u64)(v + u * stride), y[u]);
             }
         else
-            for (u64 v = first; v < s.body; v += stride) store16(stage + body + 16 * v, load_packed<T>(in + body + 16 * v, false));
+            for (u32 v = first; v < s.body; v += stride) store16(stage + body + 16 * (u64)v, load_packed<T>(in + body + 16 * (u64)v, false));
         if (block() == 0 && thread() < s.singles) {
             const u64 o = T::SIZE * single<T>(s, thread());
             T::store(stage + o, T::load(in + o));

@@ -158,17 +158,17 @@ constexpr u32 UNDER_WAY = N == 2 || N == 4 ? 2 : 1;
 
 // sum_each calls put(v, the sum of the 16 bytes at peer[r] + offset + 16 v) for v = first, first + stride, … below end.
 template <class T, u32 N, bool ALIGNED, class P, class Put>
-FL_DEVICE void sum_each(const P& peer, u64 offset, u64 first, u64 end, u64 stride, u32 world, const Put& put) {
+FL_DEVICE void sum_each(const P& peer, u64 offset, u32 first, u32 end, u32 stride, u32 world, const Put& put) {
     constexpr u32 U = UNDER_WAY<N>;
     if constexpr (U == 1 || !ALIGNED) {
-        for (u64 v = first; v < end; v += stride) put(v, sum<T, N, ALIGNED>(peer, offset + 16 * v, world));
+        for (u32 v = first; v < end; v += stride) put(v, sum<T, N, ALIGNED>(peer, offset + 16 * (u64)v, world));
     } else {
-        for (u64 v = first; v < end; v += U * stride) {
+        for (u32 v = first; v < end; v += U * stride) {
             Packed x[U][N];
 #pragma unroll
             for (u32 j = 0; j < U * N; j++) {
-                const u64 at = v + j / N * stride;
-                x[j / N][j % N] = load16_if(at < end, peer[j % N] + offset + 16 * at);
+                const u32 at = v + j / N * stride;
+                x[j / N][j % N] = load16_if(at < end, peer[j % N] + offset + 16 * (u64)at);
             }
 #pragma unroll
             for (u32 u = 0; u < U; u++) {
@@ -193,29 +193,30 @@ FL_DEVICE u32 sum_one(const P& peer, u64 offset, u32 world) {
 }
 
 // The split of count elements: `head` single elements, `body` packs of 16 bytes, the rest single again.
-// All ranks use the same split, so block b of every rank works on the same elements.
+// All ranks use the same split, so block b of every rank works on the same elements. A launch is for 32 GiB at most: packs have
+// 32-bit indices, which halve the arithmetic.
 struct Split {
     u32 head, singles;
-    u64 body;
+    u32 body;
 };
 template <class T>
 FL_DEVICE Split split(u64 count, u32 head) {
     Split s;
     s.head = head < count ? head : (u32)count;
-    s.body = (count - s.head) / T::V;
-    s.singles = (u32)(count - s.body * T::V);
+    s.body = (u32)((count - s.head) / T::V);
+    s.singles = (u32)(count - (u64)s.body * T::V);
     return s;
 }
 // single: the index of the i-th element outside the body.
 template <class T>
-FL_DEVICE u64 single(const Split& s, u32 i) { return i < s.head ? i : i + s.body * T::V; }
+FL_DEVICE u64 single(const Split& s, u32 i) { return i < s.head ? i : i + (u64)s.body * T::V; }
 
 // sum_share sums this block's share of all elements into out.
 template <class T, u32 N, bool ALIGNED, class P>
 FL_DEVICE void sum_share(const P& peer, u64 out, const Split& s, u32 world) {
     const u64 body = (u64)s.head * T::SIZE;
     const bool aligned = (out + body) % 16 == 0;
-    auto put = [&](u64 v, const Packed& x) __attribute__((always_inline)) { store_packed<T>(out + body + 16 * v, x, aligned); };
+    auto put = [&](u32 v, const Packed& x) __attribute__((always_inline)) { store_packed<T>(out + body + 16 * (u64)v, x, aligned); };
     sum_each<T, N, ALIGNED>(peer, body, block() * threads() + thread(), s.body, blocks() * threads(), world, put);
     if (block() == 0 && thread() < s.singles) {
         const u64 o = T::SIZE * single<T>(s, thread());

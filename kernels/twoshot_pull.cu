@@ -57,9 +57,9 @@ FL_DEVICE void twoshot_pull(const TwoshotArgs& a) {
     const Split s = split<T>(a.count, a.head);
     const u64 in = global(a.in), out = global(a.out);
     const bool staged = a.stage != nullptr, first_warp = thread() < 32;
-    const u64 first = block() * threads() + thread(), stride = blocks() * threads();
+    const u32 first = block() * threads() + thread(), stride = blocks() * threads();
     const u64 body = (u64)s.head * T::SIZE;
-    const u64 chunk = (s.body + c.world - 1) / c.world;
+    const u32 chunk = (s.body + c.world - 1) / c.world;
     const bool in_aligned = (in + body) % 16 == 0, out_aligned = (out + body) % 16 == 0;
     // In a staging half the body starts on a 16-byte boundary, whatever the head.
     const u64 shift = staged ? (0 - body) % 16 : 0;
@@ -73,16 +73,16 @@ FL_DEVICE void twoshot_pull(const TwoshotArgs& a) {
         }
 
     // load_if has pack i of the chunks of ranks g, g + 1, … on its way together, where there is one.
-    auto load_if = [&](Packed (&x)[GROUP], u32 g, u64 i, bool p) {
+    auto load_if = [&](Packed (&x)[GROUP], u32 g, u32 i, bool p) {
 #pragma unroll
         for (u32 k = 0; k < GROUP; k++) {
-            const u64 v = (g + k) * chunk + i;
-            x[k] = load16_if(p && i < chunk && v < s.body && (N != 0 || g + k < c.world), in + body + 16 * v);
+            const u32 v = (g + k) * chunk + i;
+            x[k] = load16_if(p && i < chunk && v < s.body && (N != 0 || g + k < c.world), in + body + 16 * (u64)v);
         }
     };
 
     const bool early = s.body < EARLY_BYTES / 16;
-    needed_before_wait(in + body + 16 * first);
+    needed_before_wait(in + body + 16 * (u64)first);
     wait_for_stream();
     if (early) release_stream();
     // The first packs, the epoch and the poison mark are on their way together.
@@ -94,19 +94,19 @@ FL_DEVICE void twoshot_pull(const TwoshotArgs& a) {
 
     if (staged && !failed) {
         const u64 stage = global(a.stage) + half;
-        for (u64 i = first; i < chunk; i += stride)
+        for (u32 i = first; i < chunk; i += stride)
             for (u32 g = 0; g < c.world; g += GROUP) {
                 if (!in_aligned) {
 #pragma unroll 1
-                    for (u64 v = g * chunk + i, k = 0; k < GROUP && v < s.body && g + k < c.world; k++, v += chunk)
-                        store16(stage + body + 16 * v, load_packed<T>(in + body + 16 * v, false));
+                    for (u32 v = g * chunk + i, k = 0; k < GROUP && v < s.body && g + k < c.world; k++, v += chunk)
+                        store16(stage + body + 16 * (u64)v, load_packed<T>(in + body + 16 * (u64)v, false));
                     continue;
                 }
                 if (i != first || g != 0) load_if(x, g, i, true);
 #pragma unroll
                 for (u32 k = 0; k < GROUP; k++) {
-                    const u64 v = (g + k) * chunk + i;
-                    if (v < s.body && (N != 0 || g + k < c.world)) store16(stage + body + 16 * v, x[k]);
+                    const u32 v = (g + k) * chunk + i;
+                    if (v < s.body && (N != 0 || g + k < c.world)) store16(stage + body + 16 * (u64)v, x[k]);
                 }
             }
         if (block() == 0 && thread() < s.singles) {
@@ -130,9 +130,9 @@ FL_DEVICE void twoshot_pull(const TwoshotArgs& a) {
 
     u32 one = 0;
     auto sums = [&](const auto& from) {
-        const u64 start = c.rank * chunk, end = start < s.body ? s.body - start : 0;
-        sum_each<T, N, true>(from, body + 16 * start, first, end < chunk ? end : chunk, stride, c.world,
-                             [&](u64 i, const Packed& x) __attribute__((always_inline)) { store16(my_result + 16 * i, x); });
+        const u32 start = c.rank * chunk, end = start < s.body ? s.body - start : 0;
+        sum_each<T, N, true>(from, body + 16 * (u64)start, first, end < chunk ? end : chunk, stride, c.world,
+                             [&](u32 i, const Packed& x) __attribute__((always_inline)) { store16(my_result + 16 * (u64)i, x); });
         if (block() == 0 && thread() < s.singles) one = sum_one<T, N>(from, T::SIZE * single<T>(s, thread()), c.world);
     };
     if constexpr (N != 0) {
@@ -149,12 +149,12 @@ FL_DEVICE void twoshot_pull(const TwoshotArgs& a) {
     }
     if (sync_block_or(failed)) return;  // nothing has been written to out
 
-    for (u64 i = first; i < chunk; i += stride)
+    for (u32 i = first; i < chunk; i += stride)
         for (u32 g = 0; g < c.world; g += GROUP) {
             if (!out_aligned) {
 #pragma unroll 1
-                for (u64 v = g * chunk + i, k = 0; k < GROUP && v < s.body && g + k < c.world; k++, v += chunk)
-                    store_packed<T>(out + body + 16 * v, load16(global(a.result[g + k]) + 16 * i), false);
+                for (u32 v = g * chunk + i, k = 0; k < GROUP && v < s.body && g + k < c.world; k++, v += chunk)
+                    store_packed<T>(out + body + 16 * (u64)v, load16(global(a.result[g + k]) + 16 * (u64)i), false);
                 continue;
             }
 #pragma unroll
@@ -162,12 +162,12 @@ FL_DEVICE void twoshot_pull(const TwoshotArgs& a) {
                 u64 from = 0;
                 if constexpr (N != 0) from = result.base[k];
                 else if (g + k < c.world) from = global(a.result[g + k]);
-                x[k] = load16_if((N != 0 || g + k < c.world) && (g + k) * chunk + i < s.body, from + 16 * i);
+                x[k] = load16_if((N != 0 || g + k < c.world) && (g + k) * chunk + i < s.body, from + 16 * (u64)i);
             }
 #pragma unroll
             for (u32 k = 0; k < GROUP; k++) {
-                const u64 v = (g + k) * chunk + i;
-                if ((N != 0 || g + k < c.world) && v < s.body) store16(out + body + 16 * v, x[k]);
+                const u32 v = (g + k) * chunk + i;
+                if ((N != 0 || g + k < c.world) && v < s.body) store16(out + body + 16 * (u64)v, x[k]);
             }
         }
     if (block() == 0 && thread() < s.singles) T::store(out + T::SIZE * single<T>(s, thread()), one);
@@ -187,7 +187,7 @@ FL_DEVICE void twoshot_pull_any(const TwoshotArgs& a) {
 }  // namespace fl
 
 #define FL_ENTRY(name, T)                                                                          \
-    extern "C" __global__ void __launch_bounds__(512) name(FL_PARAM fl::TwoshotArgs a) {           \
+    extern "C" __global__ void __launch_bounds__(512, 2) name(FL_PARAM fl::TwoshotArgs a) {           \
         fl::twoshot_pull_any<fl::T>(a);                                                            \
     }
 FL_ENTRY(allreduce_twoshot_pull_f32, F32)
