@@ -81,7 +81,7 @@ const (
 	defaultTimeout  = 10 * time.Second
 	longestTimeout  = 24 * time.Hour
 	mostMaxBytes    = 32 << 30 // packs have 32-bit indices
-	mostPushBytes   = 4 << 30 // the kernels count pairs of words in 32 bits
+	mostPushBytes   = 4 << 30  // the kernels count pairs of words in 32 bits
 )
 
 func bad(arg, format string, args ...any) error {

@@ -217,7 +217,7 @@ func TestBadConfig(t *testing.T) {
 		"device 3: there are 0 to 2":              {Devices: []int{0, 3}},
 		"device 1 already serves rank 0":          {Devices: []int{1, 1}},
 		"100 is not a multiple of 16":             {MaxBytes: 100},
-		"is above 32 GiB":                          {MaxBytes: 1 << 50},
+		"is above 32 GiB":                         {MaxBytes: 1 << 50},
 		"Timeout: -1ns: use up to 24h0m0s":        {Timeout: -1},
 		"use up to 24h0m0s, or 0 for 10s":         {Timeout: math.MaxInt64},
 		"Blocks: 65":                              {Blocks: 65},

@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# The kernels and protocols by themselves: several ranks on one GPU, no link between them. What docs/results/<machine>-1gpu is made of.
+# The machine needs no Go: build the binaries elsewhere first.
+#
+#   scripts/gpu-virtual.sh build           builds everything into bin/gpu, and bin/gpu.tar.gz, which is enough there (needs Go and gcc)
+#   scripts/gpu-virtual.sh run [SECTION]…  runs it where the GPU is; what each step printed goes to $OUT/results.tar.gz
+#
+# Sections: tune bench around large corpus host calls (default: all). With two GPUs or more the first has 8 ranks while the second has
+# 2 and 4; with one they take turns. Each step has a time limit, and a run ends within BUDGET (590 s). CALLS (100000) is how many random
+# calls are made, ALGOS which algorithms tune and bench compare, BLOCKS which grids tune tries.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+. scripts/gpu-common.sh
+known="tune bench around large corpus host calls"
+budget=${BUDGET:-590}
+algos=${ALGOS:-oneshot-push,twoshot-push,oneshot-wide,twoshot-wide,oneshot-pull,twoshot-pull}
+blocks=${BLOCKS:-8,16,32,64}
+
+within() { # within NAME SECONDS COMMAND...: a step that may take so long, and no longer than what is left
+	local name=$1 most=$2 left=$((budget - SECONDS - 10))
+	shift 2
+	if [ $left -lt 10 ]; then
+		row "$name" "FAIL: not run, the $budget s are over" 0
+		return 1
+	fi
+	limit=$((most < left ? most : left))
+	step "$name" "$@"
+}
+
+ranks() { # ranks GPU RANKS SECTIONS: the sections that depend on the number of ranks
+	local worlds=$2 as=${2//,/-} want=" $3 " table=()
+	export CUDA_VISIBLE_DEVICES=$1
+	case $want in *" tune "*)
+		within "tune-$as" 200 $bin/demo tune --out "$OUT/tuned-$as.json" --ranks "$worlds" --share --algo "$algos" \
+			-b 8K -e 1M -f 2 --blocks "$blocks" --threads 128,256,512 -n 100 --rounds 2 ;;
+	esac
+	[ ! -s "$OUT/tuned-$as.json" ] || table=(--table "$OUT/tuned-$as.json")
+	case $want in *" bench "*)
+		within "bench-$as" 120 $bin/demo bench "${table[@]}" --algo "auto,$algos" --ranks "$worlds" --share -b 4K -e 1M -f 2 --rounds 2 --plot "$OUT/latency-$as.svg" ;;
+	esac
+	case $want in *" around "*)
+		within "around-$as" 60 $bin/demo bench "${table[@]}" --floor=false --around --ranks "$worlds" --share -b 8K -e 512K -f 2 --rounds 2 ;;
+	esac
+	case $want in *" large "*)
+		within "large-$as" 90 $bin/demo bench "${table[@]}" --algo auto,oneshot-pull,twoshot-pull,copy --ranks "$worlds" --share -b 1M -e 64M -f 4 --rounds 1 -n 20 ;;
+	esac
+	printf '%s\n' "${rows[@]}" >"$OUT/rows-$as"
+}
+
+single() { # single GPU SECTIONS: those that do not
+	export CUDA_VISIBLE_DEVICES=$1
+	case " $2 " in *" corpus "*) # for allreduce/testdata/corpus
+		CORPUS_OUT=$OUT/corpus within corpus 90 test_in allreduce -test.v -test.run 'TestCorpus$' ;;
+	esac
+	case " $2 " in *" host "*)
+		within host-cost 60 test_in allreduce -test.run '^$' -test.bench Launch ;;
+	esac
+	case " $2 " in *" calls "*)
+		TEST_CALLS=${CALLS:-100000} within calls 240 test_in allreduce -test.v -test.run TestRandomCalls ;;
+	esac
+	printf '%s\n' "${rows[@]}" >"$OUT/rows-single"
+}
+
+run() {
+	ready "$1" "$known" || return 2
+	local want=${1:-$known} share=${OUT:-$PWD/$bin/out} gpus
+	OUT=$PWD/$bin/virtual
+	rm -rf "$OUT"
+	mkdir -p "$share" "$OUT" || return 2
+	share=$(cd "$share" && pwd)
+	export OUT
+	{
+		date -u '+%Y-%m-%d %H:%M UTC'
+		echo "commit: $(cat $bin/commit.txt)"
+		$bin/demo version
+		nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv
+	} 2>&1 | tee "$OUT/machine.txt"
+	gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)
+	if [ "$gpus" -gt 1 ]; then
+		ranks 0 8 "$want" &
+		(ranks 1 2,4 "$want") && (single 1 "$want")
+		wait
+	else
+		(ranks 0 8 "$want")
+		(ranks 0 2,4 "$want")
+		(single 0 "$want")
+	fi
+	cat "$OUT"/rows-* | tee "$OUT/summary.txt"
+	rm -f "$OUT"/rows-*
+	tar czf "$share/results.tar.gz" -C "$OUT" .
+	! grep -q FAIL "$OUT/summary.txt"
+}
+
+case "${1:-}" in
+build) build ;;
+run) shift; run "$*" ;;
+*) sed -n '2,12p' "$0"; exit 2 ;;
+esac
