@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"strings"
 	"sync"
 
 	"github.com/fenceline/fenceline/internal/gpu"
@@ -122,6 +123,9 @@ func Find(source string, sm, driver int) (*Module, error) {
 	}
 	return best, nil
 }
+
+// Optional is whether a device that no build of source fits can do without it, since other kernels do the same, slower.
+func Optional(source string) bool { return strings.HasSuffix(source, "_wide") }
 
 // Text is the module's PTX.
 func (m *Module) Text() ([]byte, error) {

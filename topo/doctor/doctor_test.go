@@ -83,6 +83,10 @@ func TestPTX(t *testing.T) {
 	require.Equal(t, "a CUDA 13.0 driver reads PTX 9.0 and all kernels load", f.Result)
 	require.Contains(t, f.Evidence[0].Said, plural(len(sources), "source")+": need a driver for CUDA 11.0")
 
+	f = run(12030, 9, 0)
+	require.Equal(t, OK, f.Status)
+	require.Equal(t, "a CUDA 12.3 driver reads PTX 8.3 and all kernels load but oneshot_wide and twoshot_wide, which a driver for CUDA 12.4 would add", f.Result)
+
 	f = run(11040, 9, 0)
 	require.Equal(t, Warn, f.Status)
 	require.Contains(t, f.Evidence, Evidence{"device 0", "oneshot_pull.sm_80.ptx is used; oneshot_pull.sm_90.ptx needs a driver for CUDA 11.8"})

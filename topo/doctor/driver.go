@@ -3,6 +3,7 @@ package doctor
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -141,13 +142,32 @@ func checkPTX(h *host, f *Finding) {
 		}
 	}
 	if f.Result == "" {
-		f.conclude(OK, fmt.Sprintf("a CUDA %s driver reads PTX %s and all kernels load", gpu.CUDAVersion(version), gpu.PTXVersion(gpu.NewestPTX(version))))
+		f.conclude(OK, fmt.Sprintf("a CUDA %s driver reads PTX %s and %s", gpu.CUDAVersion(version), gpu.PTXVersion(gpu.NewestPTX(version)), whatLoads(m, version)))
 	}
+}
+
+// whatLoads is "all kernels load", or which do not: those without which a device can do.
+func whatLoads(m *kernels.Manifest, version int) string {
+	var missing []string
+	most := 0
+	for _, mod := range m.Modules {
+		need, _ := gpu.DriverForPTX(mod.PTX)
+		if need > version && kernels.Optional(mod.Source) && !slices.Contains(missing, mod.Source) {
+			missing, most = append(missing, mod.Source), max(most, need)
+		}
+	}
+	if missing == nil {
+		return "all kernels load"
+	}
+	return fmt.Sprintf("all kernels load but %s, which a driver for CUDA %s would add", strings.Join(missing, " and "), gpu.CUDAVersion(most))
 }
 
 // comparePTX judges one source on one device.
 func (h *host) comparePTX(f *Finding, source string, dev int, info gpu.DeviceInfo, version int) {
 	mod, err := kernels.Find(source, info.SM(), version)
+	if err != nil && kernels.Optional(source) {
+		return
+	}
 	if err != nil {
 		f.see(fmt.Sprintf("device %d", dev), "%v", err)
 		remedy := "update the driver"
