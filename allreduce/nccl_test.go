@@ -263,7 +263,7 @@ func TestNCCLDoesNotStart(t *testing.T) {
 // MaxBytes, which does not bound NCCL's calls, may be more than the devices have.
 func TestNCCLMaxBytes(t *testing.T) {
 	_, rt := standIn(t, 2)
-	g := newGroup(t, rt, Config{Algorithm: NCCL, MaxBytes: 1 << 40})
+	g := newGroup(t, rt, Config{Algorithm: NCCL, MaxBytes: mostMaxBytes})
 	r := newRig(t, g, 1000)
 	in, out, _, _ := r.views(trial{count: 5})
 	require.NoError(t, g.AllReduce(in, out, 5, F32))
