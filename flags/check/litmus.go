@@ -168,6 +168,8 @@ func (l *Litmus) entry(b *litmusText, device int) {
 
 func registerType(r string) string {
 	switch {
+	case strings.HasPrefix(r, "q"):
+		return "b128"
 	case strings.HasPrefix(r, "rd"):
 		return "b64"
 	case strings.HasPrefix(r, "h"):
@@ -187,10 +189,13 @@ func (l *Litmus) column(b *litmusText, c int) {
 		fmt.Fprintf(b, "\tsetp.ne.u32 %%other, %s, %d;\n\t@%%other bra NOT%d;\n", place.register, place.at, c)
 	}
 	for _, r := range th.Registers {
-		if registerType(r) == "pred" {
+		switch t := registerType(r); t {
+		case "pred":
 			fmt.Fprintf(b, "\tsetp.ne.u32 %s, 0, 0;\n", l.register(c, r))
-		} else {
-			fmt.Fprintf(b, "\tmov.%s %s, 0;\n", registerType(r), l.register(c, r))
+		case "b128":
+			fmt.Fprintf(b, "\tmov.b128 %s, {0, 0};\n", l.register(c, r))
+		default:
+			fmt.Fprintf(b, "\tmov.%s %s, 0;\n", t, l.register(c, r))
 		}
 	}
 	labels := map[int][]string{}
@@ -247,6 +252,10 @@ func (l *Litmus) instruction(b *litmusText, c int, in *litmus.Instr) {
 		args = append(append(braced(args), address), srcs...)
 	case in.Op == litmus.Branch:
 		args = []string{fmt.Sprintf("C%d_%s", c, in.Label)}
+	case in.Fn == "pack":
+		args = append(args, braced(srcs)...)
+	case in.Fn == "unpack":
+		args = append(braced(args), srcs...)
 	default:
 		args = append(args, srcs...)
 	}

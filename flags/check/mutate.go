@@ -26,11 +26,13 @@ func (m *Mutant) String() string {
 type edit struct{ what, text string }
 
 // Mutants are all ways to weaken one instruction of an entry, of all entries when it has no name: acquire and release to
-// relaxed, strong to weak, a narrower scope, no fence, acq_rel for sc, no barrier or one of a warp for one of a block, no
-// wait for the launch before; and slots that are no longer apart: a displacement behind 4096, the second half of a Pad, folded back
-// on the first, and a choice between no displacement and another, the halves of boxes and staging, which is always none.
+// relaxed, strong to weak, a narrower scope, two halves for a .b128 access, no fence, acq_rel for sc, no barrier or one of a warp
+// for one of a block, no wait for the launch before; and slots that are no longer apart: a displacement behind 4096, the second half of a Pad, folded back
+// on the first, and a choice between no displacement and another, the halves of boxes and staging, which is always none. And one
+// that changes several: all .b128 accesses in halves, since halves of one alone are another size than what they meet.
 func Mutants(name string, ptx []byte, entry string) []Mutant {
-	return edits(name, ptx, scan(ptx, entry), weaken)
+	list := scan(ptx, entry)
+	return append(edits(name, ptx, list, weaken), splitAll(name, ptx, list)...)
 }
 
 func edits(name string, ptx []byte, list []instruction, of func(*instruction) []edit) []Mutant {
@@ -138,7 +140,44 @@ func weaken(n *instruction) []edit {
 			}
 		}
 	}
+	if text := n.split(); text != "" {
+		list = append(list, edit{split, text})
+	}
 	return append(list, n.fold()...)
+}
+
+const split = "split into .v2.b64"
+
+// split is a strong .b128 access in two halves, which are accesses of their own; "" if it is none.
+func (n *instruction) split() string {
+	if n.mods[0] != "ld" && n.mods[0] != "st" || !n.has("b128") || !n.has("relaxed", "acquire", "release", "volatile", "mmio") {
+		return ""
+	}
+	const halves = "{split_l, split_h}"
+	op := strings.Join(n.swap("b128", "v2.b64"), ".")
+	first, second, _ := strings.Cut(n.args, ",")
+	first, second = strings.TrimSpace(first), strings.TrimSpace(second)
+	if n.mods[0] == "st" {
+		return fmt.Sprintf("{ .reg .b64 split_l, split_h; %[1]smov.b128 %[2]s, %[3]s; %[1]s%[4]s %[5]s, %[2]s; }", n.guard, halves, second, op, first)
+	}
+	return fmt.Sprintf("{ .reg .b64 split_l, split_h; %[1]s%[4]s %[2]s, %[5]s; %[1]smov.b128 %[3]s, %[2]s; }", n.guard, halves, first, op, second)
+}
+
+// splitAll is the mutant in which all strong .b128 accesses of the list are in halves, if there are several.
+func splitAll(name string, ptx []byte, list []instruction) []Mutant {
+	var m Mutant
+	n := 0
+	for i := len(list) - 1; i >= 0; i-- { // from the end, as offsets move behind a change
+		if in := &list[i]; in.split() != "" {
+			ptx = replace(ptx, in, in.split())
+			m = Mutant{File: name, Line: in.line, Text: in.String(), What: "all .b128 " + split, PTX: ptx}
+			n++
+		}
+	}
+	if n < 2 {
+		return nil
+	}
+	return []Mutant{m}
 }
 
 // sem is the instruction's memory semantics.

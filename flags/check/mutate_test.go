@@ -10,7 +10,7 @@ import (
 	"github.com/fenceline/fenceline/kernels"
 )
 
-const mutatePTX = `.version 7.8
+const mutatePTX = `.version 8.4
 .target sm_90
 .address_size 64
 // .entry comment(
@@ -18,6 +18,7 @@ const mutatePTX = `.version 7.8
 {
 	.reg .pred p, q;
 	.reg .b32 r<9>;
+	.reg .b128 w;
 	.reg .b64 d<9>; // st.release.sys.global.u32 [d1], r1;
 $L__BB0_1:
 	%s
@@ -37,15 +38,15 @@ func mutated(t *testing.T, instruction string, of func(*instruction) []edit) []s
 	var list []string
 	all := edits("m.ptx", text, scan(text, "first"), of)
 	for _, m := range all {
-		if m.Line == 12 { // ret
+		if m.Line == 13 { // ret
 			continue
 		}
-		require.Equal(t, 11, m.Line)
+		require.Equal(t, 12, m.Line)
 		rows := strings.Split(string(m.PTX), "\n")
 		require.Len(t, rows, strings.Count(string(text), "\n")+1)
-		list = append(list, m.What+": "+strings.TrimSpace(rows[10]))
+		list = append(list, m.What+": "+strings.TrimSpace(rows[11]))
 		_, err := ptx.Parse("m.ptx", m.PTX)
-		require.NoError(t, err, rows[10])
+		require.NoError(t, err, rows[11])
 	}
 	return list
 }
@@ -56,6 +57,14 @@ func TestWeaken(t *testing.T) {
 			".cta: ld.acquire.cta.global.u32 r1, [d1];", ".gpu: ld.acquire.gpu.global.u32 r1, [d1];"},
 		"@p st.release.gpu.global.u32 [d1+8], r1;": {"relaxed: @p st.relaxed.gpu.global.u32 [d1+8], r1;", "weak: @p st.global.u32 [d1+8], r1;",
 			".cta: @p st.release.cta.global.u32 [d1+8], r1;"},
+		"st.relaxed.sys.global.b128 [d1+16], w;": {"weak: st.global.b128 [d1+16], w;", ".cta: st.relaxed.cta.global.b128 [d1+16], w;", ".gpu: st.relaxed.gpu.global.b128 [d1+16], w;",
+			"split into .v2.b64: { .reg .b64 split_l, split_h; mov.b128 {split_l, split_h}, w; st.relaxed.sys.global.v2.b64 [d1+16], {split_l, split_h}; }"},
+		"@!p ld.acquire.gpu.global.b128 w, [d1];": {"relaxed: @!p ld.relaxed.gpu.global.b128 w, [d1];", "weak: @!p ld.global.b128 w, [d1];", ".cta: @!p ld.acquire.cta.global.b128 w, [d1];",
+			"split into .v2.b64: { .reg .b64 split_l, split_h; @!p ld.acquire.gpu.global.v2.b64 {split_l, split_h}, [d1]; @!p mov.b128 w, {split_l, split_h}; }"},
+		"ld.volatile.global.b128 w, [d1+4096];": {"weak: ld.global.b128 w, [d1+4096];",
+			"split into .v2.b64: { .reg .b64 split_l, split_h; ld.volatile.global.v2.b64 {split_l, split_h}, [d1+4096]; mov.b128 w, {split_l, split_h}; }",
+			"folded on the first slots: ld.volatile.global.b128 w, [d1+0];"},
+		"ld.global.b128 w, [d1];":          nil,
 		"ld.volatile.global.u32 r1, [d1];": {"weak: ld.global.u32 r1, [d1];"},
 		"ld.param.u64 d1, [arg];":          nil,
 		"ld.global.v2.u32 {r1, r2}, [d1];": nil,
@@ -90,6 +99,32 @@ func TestWeaken(t *testing.T) {
 	}
 }
 
+// One mutant has all .b128 accesses in halves, and nothing else changed.
+func TestSplitAll(t *testing.T) {
+	at := func(text string) []Mutant {
+		return splitAll("m.ptx", []byte(text), scan([]byte(text), "first"))
+	}
+	text := strings.Replace(mutatePTX, "%s", "st.relaxed.sys.global.b128 [d1], w;\n\t{ ld.global.b128 w, [d1];\n\t@p ld.volatile.global.b128\n\t\tw, [d2]; }\n\tst.relaxed.sys.global.u32 [d1], r1;", 1)
+	all := at(text)
+	require.Len(t, all, 1)
+	require.Equal(t, [3]any{12, "st.relaxed.sys.global.b128 [d1], w;", "all .b128 split into .v2.b64"}, [3]any{all[0].Line, all[0].Text, all[0].What})
+	_, err := ptx.Parse("m.ptx", all[0].PTX)
+	require.NoError(t, err)
+	was, is := strings.Split(text, "\n"), strings.Split(string(all[0].PTX), "\n")
+	require.Len(t, is, len(was))
+	var changed []int
+	for i := range was {
+		if was[i] != is[i] {
+			changed = append(changed, i+1)
+		}
+	}
+	require.Equal(t, []int{12, 14, 15}, changed, "the second access is on two lines")
+	require.Equal(t, 2, strings.Count(string(all[0].PTX), ".v2.b64"))
+	require.Equal(t, all[0], Mutants("m.ptx", []byte(text), "first")[len(Mutants("m.ptx", []byte(text), "first"))-1])
+	require.Empty(t, at(strings.Replace(mutatePTX, "%s", "st.relaxed.sys.global.b128 [d1], w;", 1)), "one alone is split already")
+	require.Empty(t, at(strings.Replace(mutatePTX, "%s", "st.global.b128 [d1], w; ld.global.b128 w, [d1];", 1)))
+}
+
 func TestStrengthen(t *testing.T) {
 	got := mutated(t, "st.relaxed.gpu.global.u32 [d1], r1;", strengthen)
 	require.Equal(t, "`st.relaxed.gpu.global.u32` → `st.relaxed.sys.global.u32`: st.relaxed.sys.global.u32 [d1], r1;", got[0])
@@ -114,8 +149,8 @@ func TestScanEntries(t *testing.T) {
 	small := Isolate(text, []string{"second"})
 	require.Equal(t, strings.Count(string(text), "\n"), strings.Count(string(small), "\n"))
 	require.Empty(t, Mutants("m.ptx", small, "first"))
-	require.Equal(t, 16, Mutants("m.ptx", small, "second")[0].Line)
-	require.Len(t, Stronger("m.ptx", text, 11), 0)
+	require.Equal(t, 17, Mutants("m.ptx", small, "second")[0].Line)
+	require.Len(t, Stronger("m.ptx", text, 12), 0)
 }
 
 // Every mutant of the shipped kernels is PTX, on as many lines as before.

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -44,6 +45,55 @@ func TestWidePackets(t *testing.T) {
 	// With a guard, and polled until it comes.
 	guarded := "mov.b64 l, 0;\nmov.b64 h, 0;\nL:\nsetp.eq.u32 q, t, 0;\nmov.b128 r, {l, h};\n@q ld.relaxed.sys.global.b128 r, [a];\nmov.b128 {l, h}, r;\nmov.b64 {u, v}, h;\nsetp.eq.u32 p, v, 0;\n@p bra L;\nmov.b64 {t, u}, l;\nmov.b64 {v, w}, h;\n"
 	clean(t, specced(t, kernel("reader", ".reg .b64 l, h;\n.reg .b128 r;\n"+guarded+keep)+kernel("writer", wideRegs+send("7", storeWhole)), packets+"expect o u32 = 7 on 0"))
+}
+
+// pollPacket loads the packet at a displacement into four registers, unless their last holds the epoch; e holds it.
+func pollPacket(at, r1, r2, r3, r4 string) string {
+	return strings.NewReplacer("R1", r1, "R2", r2, "R3", r3, "R4", r4, "AT", at).Replace(`{
+	.reg .pred p; .reg .b128 q; .reg .b64 l, h;
+	setp.ne.u32 p, R4, e;
+	mov.b64 l, {R1, R2}; mov.b64 h, {R3, R4}; mov.b128 q, {l, h};
+	@p ld.relaxed.sys.global.b128 q, [a+AT];
+	mov.b128 {l, h}, q; mov.b64 {R1, R2}, l; mov.b64 {R3, R4}, h;
+	}
+`)
+}
+
+// Several packets are polled in one loop, each until it has come, in calls one after the other.
+func TestWidePacketsOfSeveral(t *testing.T) {
+	kernel := func(halves string) string {
+		return `.visible .entry k(.param .u64 po, .param .align 8 .b8 pa[16], .param .u32 rank) {
+	.reg .b64 o, a, b, x, y; .reg .b32 v, e, r<9>; .reg .b128 w; .reg .pred p, q;
+	ld.param.u64 o, [po]; ld.param.u32 v, [rank]; setp.eq.u32 q, v, 0;
+	ld.param.u64 a, [pa]; ld.param.u64 b, [pa+8]; @!q ld.param.u64 a, [pa+8]; @!q ld.param.u64 b, [pa];
+	ld.global.u32 e, [o+8]; add.u32 e, e, 1; st.global.u32 [o+8], e;
+	and.b32 v, e, ` + halves + `; mul.wide.u32 x, v, 32; add.u64 a, a, x; add.u64 b, b, x;
+	add.u32 v, e, 10; mov.b64 x, {v, v}; mov.b64 y, {v, e}; mov.b128 w, {x, y}; st.relaxed.sys.global.b128 [b], w;
+	add.u32 v, v, 10; mov.b64 x, {v, v}; mov.b64 y, {v, e}; mov.b128 w, {x, y}; st.relaxed.sys.global.b128 [b+16], w;
+	mov.u32 r4, 0; mov.u32 r8, 0;
+L:
+	` + pollPacket("0", "r1", "r2", "r3", "r4") + pollPacket("16", "r5", "r6", "r7", "r8") + `
+	setp.ne.u32 p, r4, e; setp.ne.or.u32 q, r8, e, p;
+	@q bra L;
+	add.u32 r1, r1, r2; add.u32 r1, r1, r3; add.u32 r5, r5, r6; add.u32 r5, r5, r7;
+	st.global.v2.u32 [o], {r1, r5};
+	ret;
+}
+`
+	}
+	spec := func(calls string) string {
+		return "world 2\nbuffer o size 12\nbuffer a size 64\narg 0 ptr o\narg 1 ptrs a\narg 2 u32 rank\nlaunch k block 1 times " + calls +
+			"\nexpect o count 2 u32 = 3*(10 + 10*i + " + calls + ")\nexpect o at 8 u32 = " + calls
+	}
+	clean(t, specced(t, kernel("0"), spec("1")))
+	clean(t, specced(t, kernel("1"), spec("2")))
+	clean(t, specced(t, kernel("1"), spec("3")))
+	// With one slot a packet may be overwritten by the next call's, and whoever has not read it waits in vain.
+	r, err := Check(t.Context(), specced(t, kernel("0"), spec("2")), Options{Strategy: Exhaustive})
+	require.NoError(t, err)
+	require.Len(t, r.Findings, 1)
+	require.Equal(t, Stuck, r.Findings[0].Kind)
+	require.Contains(t, r.Findings[0].String(), "`@p ld.relaxed.sys.global.b128 q, [a+16];` a of rank 1+16 = {0x1600000016, 0x200000016}")
 }
 
 // Two halves of 64 bits, of which only the second has the flag, are two accesses.

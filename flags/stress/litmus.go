@@ -96,7 +96,7 @@ const (
 //
 // When ctx ends the results so far are returned. The error is the driver's.
 func RunLitmus(ctx context.Context, d gpu.Driver, tests []*litmus.Test, o LitmusOptions) (results []LitmusResult, err error) {
-	r := &litmusRunner{d: d, seed: o.Seed | 1, emulated: d.Info().Emulated}
+	r := &litmusRunner{d: d, seed: o.Seed | 1, emulated: d.Info().Emulated, version: d.Info().Version}
 	defer func() { err = errors.Join(err, r.close()) }()
 	if err := r.open(o.Virtual); err != nil {
 		return nil, fmt.Errorf("litmus: %w", err)
@@ -131,6 +131,7 @@ func entryName(i int) string { return fmt.Sprintf("t%d", i) }
 type litmusRunner struct {
 	d        gpu.Driver
 	emulated bool
+	version  int // of the driver
 	seed     uint64
 	sms      int
 	place    []int        // device of each of a test's devices
@@ -204,16 +205,17 @@ func (r *litmusRunner) load(tests []*litmus.Test) error {
 			return err
 		}
 		var b strings.Builder
-		b.WriteString(litmusHead(info.SM()))
-		for _, size := range []int{8, 16, 32, 64} {
-			fmt.Fprintf(&b, litmusTools, size)
-		}
+		var fit []*litmus.Test
 		for i, t := range tests {
-			if unfit(t) == "" && deviceCount(t) <= mostTestDevices {
+			if unfitFor(t, r.version) == "" && deviceCount(t) <= mostTestDevices {
+				fit = append(fit, t)
 				b.WriteString(entries(t, entryName(i), r.shape(t).warps))
 			}
 		}
-		m, err := r.d.ModuleLoad(dev, "litmus.ptx", []byte(b.String()))
+		for _, size := range []int{8, 16, 32, 64} {
+			fmt.Fprintf(&b, litmusTools, size)
+		}
+		m, err := r.d.ModuleLoad(dev, "litmus.ptx", []byte(litmusHead(info.SM(), fit...)+b.String()))
 		if err != nil {
 			return err
 		}
@@ -258,7 +260,7 @@ func (r *litmusRunner) test(ctx context.Context, t *litmus.Test, name string, un
 	for _, o := range t.Observed {
 		res.Observed = append(res.Observed, t.NameOf(o))
 	}
-	if res.Skipped = unfit(t); res.Skipped != "" {
+	if res.Skipped = unfitFor(t, r.version); res.Skipped != "" {
 		return res, nil
 	}
 	n := deviceCount(t)

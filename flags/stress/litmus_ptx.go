@@ -3,9 +3,11 @@ package stress
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 	"strings"
 
 	"github.com/fenceline/fenceline/flags/check/litmus"
+	"github.com/fenceline/fenceline/internal/gpu"
 )
 
 const (
@@ -103,6 +105,31 @@ func unfit(t *litmus.Test) string {
 	return ""
 }
 
+// widePTX is the version that has .b128 at every scope, for every target here.
+const widePTX = 84
+
+// wide is whether the test has registers of 128 bits.
+func wide(t *litmus.Test) bool {
+	for i := range t.Threads {
+		for _, r := range t.Threads[i].Registers {
+			if registerType(r) == "b128" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// unfitFor is unfit for a CUDA driver of a version.
+func unfitFor(t *litmus.Test, driver int) string {
+	if why := unfit(t); why != "" || !wide(t) || gpu.NewestPTX(driver) >= widePTX {
+		return why
+	}
+	need, _ := gpu.DriverForPTX(widePTX)
+	return fmt.Sprintf(".b128 needs PTX %s, which CUDA %s drivers and later read; this one is for CUDA %s",
+		gpu.PTXVersion(widePTX), gpu.CUDAVersion(need), gpu.CUDAVersion(driver))
+}
+
 func hasBarrier(t *litmus.Test) bool {
 	for i := range t.Threads {
 		for _, in := range t.Threads[i].Code {
@@ -137,13 +164,16 @@ type writer struct {
 
 func (w *writer) line(format string, args ...any) { fmt.Fprintf(w, "\t"+format+"\n", args...) }
 
-// litmusHead begins a module of litmus tests.
-func litmusHead(sm int) string {
-	version, target := "6.3", 70
+// litmusHead begins a module of these tests: of the oldest version that has what they need.
+func litmusHead(sm int, tests ...*litmus.Test) string {
+	version, target := 63, 70
 	if sm >= 90 {
-		version, target = "7.8", 90
+		version, target = 78, 90
 	}
-	return fmt.Sprintf(".version %s\n.target sm_%d\n.address_size 64\n", version, target)
+	if slices.ContainsFunc(tests, wide) {
+		version = widePTX
+	}
+	return fmt.Sprintf(".version %s\n.target sm_%d\n.address_size 64\n", gpu.PTXVersion(version), target)
 }
 
 func entryOf(name string, device int) string { return fmt.Sprintf("%s_d%d", name, device) }
@@ -255,10 +285,13 @@ func (w *writer) column(k, at, c int) {
 	th := &w.t.Threads[c]
 	w.line("setp.ne.u32 %%q, %%tb, %d;\n\t@%%q bra NOT%d;\n\tsetp.ne.u32 %%q, %%h, %d;\n\t@%%q bra NOT%d;", k, c, at, c)
 	for _, r := range th.Registers {
-		if registerType(r) == "pred" {
+		switch t := registerType(r); t {
+		case "pred":
 			w.line("setp.ne.u32 %s, 0, 0;", register(c, r))
-		} else {
-			w.line("mov.%s %s, 0;", registerType(r), register(c, r))
+		case "b128":
+			w.line("mov.b128 %s, {0, 0};", register(c, r))
+		default:
+			w.line("mov.%s %s, 0;", t, register(c, r))
 		}
 	}
 	labels := map[int][]string{}
@@ -301,6 +334,8 @@ func (w *writer) column(k, at, c int) {
 
 func registerType(r string) string {
 	switch {
+	case strings.HasPrefix(r, "q"):
+		return "b128"
 	case strings.HasPrefix(r, "rd"):
 		return "b64"
 	case strings.HasPrefix(r, "h"):
@@ -353,6 +388,10 @@ func (w *writer) instruction(c int, in *litmus.Instr) {
 		args = append(append(braced(args), address), srcs...)
 	case in.Op == litmus.Branch:
 		args = []string{fmt.Sprintf("C%d_%s", c, in.Label)}
+	case in.Fn == "pack":
+		args = append(args, braced(srcs)...)
+	case in.Fn == "unpack":
+		args = append(braced(args), srcs...)
 	default:
 		args = append(args, srcs...)
 	}

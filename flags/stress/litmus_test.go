@@ -71,8 +71,9 @@ func TestSuiteOnDevices(t *testing.T) {
 // NVIDIA's assembler takes what is made of every test.
 func TestSuiteAssembles(t *testing.T) {
 	var b strings.Builder
-	b.WriteString(litmusHead(90))
-	for i, x := range suite(t) {
+	tests := suite(t)
+	b.WriteString(litmusHead(90, tests...))
+	for i, x := range tests {
 		if unfit(x) == "" {
 			b.WriteString(entries(x, entryName(i), 2))
 		}
@@ -150,6 +151,58 @@ func TestUnfit(t *testing.T) {
 			require.Contains(t, unfit(x), want, code)
 		}
 	}
+}
+
+// oldDriver says that it is of a version.
+type oldDriver struct {
+	gpu.Driver
+	version int
+}
+
+func (d oldDriver) Info() gpu.DriverInfo {
+	info := d.Driver.Info()
+	info.Version = d.version
+	return info
+}
+
+func (d oldDriver) ModuleLoad(dev int, name string, text []byte) (gpu.Module, error) {
+	if head, _, _ := strings.Cut(string(text), "\n"); head > ".version "+gpu.PTXVersion(gpu.NewestPTX(d.version)) {
+		return 0, fmt.Errorf("a driver of %d does not read %s", d.version, head)
+	}
+	return d.Driver.ModuleLoad(dev, name, text)
+}
+
+// Tests of .b128 run where the driver reads it; elsewhere they are left out, and the others run.
+func TestLitmusWide(t *testing.T) {
+	tests := parse(t, plain2+`
+test: wide
+why: to see its halves
+a.u64[2] = 3, 4
+d0.b0.t0                  | d1.b0.t0
+ld.weak.b128 q0, [a]      | mov.b128 q1, {r0, 2, 3, 0x80000000}
+mov.b128 {rd0, rd1}, q0   | mov.b128 q0, q1
+                          | mov.b128 {rd2, rd3}, q0
+always: rd0 = 3 & rd1 = 4 & rd2 = 0x200000000 & rd3 = 0x8000000000000003
+`)
+	d := openEmu(t, 2)
+	for version, skipped := range map[int]string{12020: "CUDA 12.4 drivers and later read; this one is for CUDA 12.2", 12030: "this one is for CUDA 12.3", 12040: "", 13000: ""} {
+		results, err := RunLitmus(t.Context(), oldDriver{d, version}, tests, LitmusOptions{Time: time.Millisecond})
+		require.NoError(t, err)
+		require.NotZero(t, results[0].Runs)
+		require.Empty(t, results[0].Skipped)
+		r := results[1]
+		if skipped != "" {
+			require.Contains(t, r.Skipped, ".b128 needs PTX 8.4, which ")
+			require.Contains(t, r.Skipped, skipped)
+			continue
+		}
+		require.Empty(t, r.Skipped)
+		require.NotZero(t, r.Runs)
+		require.Zero(t, r.Forbidden(), "%+v", r.Outcomes)
+	}
+	require.Equal(t, ".version 7.8\n.target sm_90\n.address_size 64\n", litmusHead(90, tests[0]))
+	require.Equal(t, ".version 8.4\n.target sm_90\n.address_size 64\n", litmusHead(100, tests...))
+	require.Equal(t, ".version 8.4\n.target sm_70\n.address_size 64\n", litmusHead(80, tests[1]))
 }
 
 // A test that is interrupted still counts; those behind it are left out.

@@ -12,7 +12,7 @@
 //   - The k-th operation of each thread on a barrier belongs to the k-th round; threads that never touch it are not awaited.
 //   - A read that races is not torn below the smallest access to its location.
 //   - A loop that only waits ends in its first round: failed rounds read, which allows nothing more. Other loops are refused.
-//   - Vector elements are separate accesses without an order among them.
+//   - Vector elements are separate accesses without an order among them. A .b128 access is one.
 package axiom
 
 import (

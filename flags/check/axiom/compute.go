@@ -135,18 +135,47 @@ func binary(in *litmus.Instr, x, y uint64) uint64 {
 }
 
 // written is what element k of a store writes, or an RMW in place of old.
-func written(in *litmus.Instr, f *frame, k int, old uint64) (value, deps uint64) {
-	if in.Op == litmus.Store {
-		value, deps = f.arg(in.Src[k])
-		return value & mask(in.Size), deps
+func written(in *litmus.Instr, f *frame, k int, old uint64) (value [2]uint64, deps uint64) {
+	switch {
+	case in.Size == 16:
+		low, deps := f.arg(in.Src[0])
+		high, more := f.arg(litmus.Arg{Reg: litmus.Upper(in.Src[0].Reg)})
+		return [2]uint64{low, high}, deps | more
+	case in.Op == litmus.Store:
+		value[0], deps = f.arg(in.Src[k])
+		value[0] &= mask(in.Size)
+		return value, deps
 	}
 	v, deps := f.arg(in.Src[0])
 	if in.Fn == "cas" {
 		swap, more := f.arg(in.Src[1])
 		if old == v {
-			return swap, deps | more
+			return [2]uint64{swap}, deps | more
 		}
-		return old, deps | more
+		return [2]uint64{old}, deps | more
 	}
-	return binary(in, old, v) & mask(in.Size), deps
+	return [2]uint64{binary(in, old, v) & mask(in.Size)}, deps
+}
+
+// moveWide does a mov of 128 bits. What depends on what is kept for each half.
+func (f *frame) moveWide(in *litmus.Instr, guard uint64) {
+	var v, deps [2]uint64
+	if in.Fn == "pack" {
+		for i, s := range in.Src {
+			part, d := f.arg(s)
+			half, bytes := 2*i/in.Vec, 16/in.Vec
+			v[half] |= part & mask(bytes) << (8 * (i * bytes % 8))
+			deps[half] |= d
+		}
+	} else {
+		v[0], deps[0] = f.arg(in.Src[0])
+		v[1], deps[1] = f.arg(litmus.Arg{Reg: litmus.Upper(in.Src[0].Reg)})
+	}
+	dst, each := []string{in.Dst[0], litmus.Upper(in.Dst[0])}, 8
+	if in.Fn == "unpack" {
+		dst, each = in.Dst, 16/in.Vec
+	}
+	for i, d := range dst {
+		f.regs[d], f.deps[d] = v[i*each/8]>>(8*(i*each%8))&mask(each), deps[i*each/8]|guard
+	}
 }

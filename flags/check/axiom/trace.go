@@ -148,6 +148,9 @@ func (r *runner) one() (trace, error) {
 				// What would have been written still depends on the guard.
 				for _, d := range in.Dst {
 					f.deps[d] |= guard
+					if in.Size == 16 {
+						f.deps[litmus.Upper(d)] |= guard
+					}
 				}
 				if in.Op == litmus.Branch {
 					f.branch |= guard
@@ -167,6 +170,10 @@ func (r *runner) one() (trace, error) {
 		case litmus.Exit:
 			return tr, nil
 		case litmus.Alu, litmus.Setp, litmus.Select:
+			if in.Size == 16 {
+				f.moveWide(in, guard)
+				continue
+			}
 			v, deps := compute(in, &f)
 			f.regs[in.Dst[0]], f.deps[in.Dst[0]] = v, deps|guard
 		case litmus.Fence:
@@ -231,34 +238,40 @@ func (r *runner) access(tr *trace, f *frame, in *litmus.Instr, pc int, control u
 		e := event{thread: r.th, instr: pc, op: in.Op, sem: in.Sem, scope: in.Scope, address: deps, value: deps,
 			cell: r.c.base[in.Loc] + (int(offset)+k*in.Size)/g, cells: in.Size / g}
 		e.read, e.write = in.Op != litmus.Store, in.Op != litmus.Load
-		old := uint64(0)
+		var old [2]uint64 // of 16 bytes the halves
 		if e.read {
 			for c := range e.cells {
 				d := r.domain[e.cell+c]
 				v := d[r.choose(len(d))]
 				e.got = append(e.got, v)
-				old |= v << (8 * g * c)
+				old[g*c/8] |= v << (8 * (g * c % 8))
 			}
 		}
 		if e.write {
-			v, more := written(in, f, k, old)
+			v, more := written(in, f, k, old[0])
 			e.value |= more
 			for c := range e.cells {
-				e.put = append(e.put, v>>(8*g*c)&mask(g))
+				e.put = append(e.put, v[g*c/8]>>(8*(g*c%8))&mask(g))
 			}
 		}
 		if e.read && len(in.Dst) > 0 {
 			if in.Type[0] == 's' && in.Size < 4 {
 				shift := 64 - 8*in.Size
-				old = uint64(int64(old<<shift)>>shift) & mask(4)
+				old[0] = uint64(int64(old[0]<<shift)>>shift) & mask(4)
 			}
-			f.regs[in.Dst[k]] = old
+			f.regs[in.Dst[k]] = old[0]
+			if in.Size == 16 {
+				f.regs[litmus.Upper(in.Dst[k])] = old[1]
+			}
 		}
 		tr.events = append(tr.events, e)
 	}
 	if in.Op == litmus.Load || in.Op == litmus.Atom {
 		for k, d := range in.Dst {
 			f.deps[d] = 1<<(before+k) | control // a guarded load leaves what the guard decided
+			if in.Size == 16 {
+				f.deps[litmus.Upper(d)] = f.deps[d]
+			}
 		}
 	}
 	return nil

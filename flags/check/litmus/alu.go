@@ -1,7 +1,13 @@
 package litmus
 
+import "strings"
+
 func (c *cell) alu() {
 	c.in.Op = Alu
+	if c.in.Fn == "mov" && c.take("b128") != "" {
+		c.movWide()
+		return
+	}
 	switch c.in.Fn {
 	case "mul":
 		c.need("lo")
@@ -34,6 +40,47 @@ func (c *cell) alu() {
 		}
 		c.src(c.args[2], c.cols[2], size)
 	}
+}
+
+// movWide is a mov between a register of 128 bits and another, or its parts.
+func (c *cell) movWide() {
+	c.in.Type, c.in.Size = "b128", 16
+	c.nargs(2, 2)
+	for i, s := range c.args {
+		if !strings.HasPrefix(s, "{") {
+			continue
+		}
+		if c.in.Fn != "mov" {
+			c.fail(c.cols[i], "move by way of a register like q0", "`%s` is between parts", c.in.Mnemonic)
+		}
+		c.in.Fn = []string{"unpack", "pack"}[i]
+	}
+	if c.in.Fn == "unpack" {
+		c.parts(0, func(s string, col, size int) { c.in.Dst = append(c.in.Dst, c.reg(s, col, size)) })
+	} else {
+		c.dst(0)
+	}
+	if c.in.Fn == "pack" {
+		c.parts(1, c.src)
+	} else {
+		c.in.Src = append(c.in.Src, Arg{Reg: c.reg(c.args[1], c.cols[1], 16)})
+	}
+}
+
+// parts calls f with each part of 128 bits in braces, where it stands, and its size.
+func (c *cell) parts(arg int, f func(s string, col, size int)) {
+	s := strings.TrimSuffix(c.args[arg][1:], "}")
+	n := strings.Count(s, ",") + 1
+	if n != 2 && n != 4 || len(s)+2 != len(c.args[arg]) {
+		c.fail(c.cols[arg], "write two of 64 bits or four of 32 in braces", "`%s` is no 128 bits", c.args[arg])
+	}
+	c.in.Vec = n
+	pieces(s, ",", func(part string, col int) {
+		if part == "" {
+			c.fail(c.cols[arg]+1+col, "write a register or a constant", "a part is missing")
+		}
+		f(part, c.cols[arg]+1+col, 16/n)
+	})
 }
 
 func (c *cell) setp() {

@@ -33,6 +33,8 @@ func typeSize(t string) int {
 
 func registerSize(r string) int {
 	switch {
+	case strings.HasPrefix(r, "q"):
+		return 16
 	case strings.HasPrefix(r, "rd"):
 		return 8
 	case strings.HasPrefix(r, "h"):
@@ -193,10 +195,10 @@ func (c *cell) typ(least int) {
 func (c *cell) reg(name string, col, size int) string {
 	have := registerSize(name)
 	if !register.MatchString(name) {
-		c.fail(col, "registers are r0, rd0, h0 and p0", "`%s` is no register", name)
+		c.fail(col, "registers are r0, rd0, q0, h0 and p0", "`%s` is no register", name)
 	}
 	if have != size {
-		want := map[int]string{1: "p0", 2: "h0", 4: "r0", 8: "rd0"}[size]
+		want := map[int]string{1: "p0", 2: "h0", 4: "r0", 8: "rd0", 16: "q0"}[size]
 		c.fail(col, "use one like "+want, "the register `%s` has the wrong size", name)
 	}
 	for _, r := range c.th.Registers {
@@ -220,6 +222,9 @@ func (c *cell) dst(i int) { c.in.Dst = append(c.in.Dst, c.reg(c.args[i], c.cols[
 
 func (c *cell) src(s string, col, size int) {
 	if s[0] == '-' || s[0] >= '0' && s[0] <= '9' {
+		if size == 16 {
+			c.fail(col, "make a register of it: `mov.b128 q0, {1, 2}`", "a constant of 128 bits")
+		}
 		c.in.Src = append(c.in.Src, Arg{Value: c.value(s, col, size)})
 		return
 	}
@@ -283,10 +288,19 @@ func (c *cell) vector(arg int) (parts []string, cols []int) {
 	return parts, cols
 }
 
+// accessed is the type of a load or store.
+func (c *cell) accessed() {
+	if c.take("b128") == "" {
+		c.typ(1)
+		return
+	}
+	c.in.Type, c.in.Size = "b128", 16
+}
+
 func (c *cell) load() {
 	c.in.Op = Load
 	c.order("relaxed", "acquire")
-	c.typ(1)
+	c.accessed()
 	c.nargs(2, 2)
 	parts, cols := c.vector(0)
 	for i, r := range parts {
@@ -298,7 +312,7 @@ func (c *cell) load() {
 func (c *cell) store() {
 	c.in.Op = Store
 	c.order("relaxed", "release")
-	c.typ(1)
+	c.accessed()
 	c.nargs(2, 2)
 	parts, cols := c.vector(1)
 	for i, s := range parts {

@@ -20,19 +20,20 @@
 //
 // Columns: the line after the locations says where each thread runs: device, block, thread of the block (to barriers, a warp of its own). Below, each
 // line has one instruction per column; a cell may be empty. Registers need no declaration and start as zero: r0, r1, …
-// have 32 bits, rd0, … 64, h0, … 16, and p0, … are predicates. An address is [x], [x+4] or [x+r0]: a location, and a
+// have 32 bits, rd0, … 64, q0, … 128, h0, … 16, and p0, … are predicates. An address is [x], [x+4] or [x+r0]: a location, and a
 // register or a constant in bytes. `again: …` is a label.
 //
 // Instructions, with PTX's own meaning:
 //
-//	ld  .weak .volatile, or .relaxed .acquire with .cta .gpu .sys; .v2 .v4; types of 1 to 8 bytes
-//	st  .weak .volatile, or .relaxed .release with a scope; .v2 .v4; the value is a register or a constant
+//	ld  .weak .volatile, or .relaxed .acquire with .cta .gpu .sys; .v2 .v4; types of 1 to 8 bytes, and .b128
+//	st  .weak .volatile, or .relaxed .release with a scope; .v2 .v4; the value is a register or a constant, of .b128 a register
 //	atom .relaxed .acquire .release .acq_rel (relaxed when absent), .cta .gpu .sys (gpu when absent),
 //	     .add .exch .cas .min .max .inc .dec .and .or .xor
 //	red  the same without .exch, .cas, .acquire and .acq_rel
 //	fence .sc .acq_rel .acquire .release (acq_rel when absent) with a scope; membar .cta .gl .sys
 //	bar.sync a{, n}; bar.arrive a, n; bar.red.popc.u32 r, a, p
 //	mov add sub mul.lo xor and or shl shr min max, setp.eq .ne .lt .le .gt .ge, selp, cvt.u64.u32, cvt.u32.u64
+//	mov.b128 q, {rd, rd} or {r, r, r, r}, with constants among them; mov.b128 {rd, rd} or {r, r, r, r}, q; mov.b128 q, q
 //	bra label, exit; @p0 and @!p0 before any instruction
 //
 // Expectations: `forbidden:` no execution ends so; `allowed:` some execution does; `always:` every execution does;
@@ -151,12 +152,12 @@ type Instr struct {
 	Guard        string // a predicate, or ""
 	GuardNot     bool
 	Op           Op
-	Fn           string // of Alu, Setp, Atom and Red: "add"; of Barrier: "sync", "arrive", "red"
+	Fn           string // of Alu, Setp, Atom and Red: "add"; of Barrier: "sync", "arrive", "red"; of mov.b128: "pack", "unpack", "mov"
 	Sem          Sem
 	Scope        Scope
 	Type         string // "u32"
 	Size         int    // bytes of one element
-	Vec          int    // elements
+	Vec          int    // elements; of mov.b128, the parts in braces
 	Dst          []string
 	Src          []Arg // in the order of PTX, without the address; of Barrier: the barrier, and the count if there is one
 	Loc          int   // index in Locations, with an address
@@ -164,6 +165,9 @@ type Instr struct {
 	OffReg       string
 	Label        string // of Branch
 }
+
+// Upper names the upper half of a register of 128 bits, where the halves are kept apart; the register's own name is the lower's.
+func Upper(q string) string { return q + "^" }
 
 // HasAddress says whether Loc, Off and OffReg mean something.
 func (i *Instr) HasAddress() bool { return i.Op <= Red }

@@ -78,6 +78,32 @@ func TestParse(t *testing.T) {
 	require.Equal(t, Mixed, l.Race)
 }
 
+// A mov of 128 bits is between a register and its parts, or another register.
+func TestParseWide(t *testing.T) {
+	tests, err := Parse("w.litmus", []byte(`test: wide
+why: all that takes 128 bits
+a.u64[2] = 0
+d0.b0.t0 | d1.b0.t0
+mov.b128 q0, {rd0, -2} | ld.acquire.sys.b128 q1, [a]
+st.relaxed.gpu.b128 [a], q0 | @p0 mov.b128 {r0, r1, r2, r3}, q1
+mov.b128 q2, q0 | mov.b128 q3, { 1, 2 , r3, 0xffffffff}
+forbidden: r2 = 1 & 0:rd0 = 2
+`))
+	require.NoError(t, err)
+	code := tests[0].Threads[0].Code
+	require.Equal(t, Instr{Line: 5, Column: 1, Mnemonic: "mov.b128", Op: Alu, Fn: "pack", Type: "b128", Size: 16, Vec: 2, Dst: []string{"q0"},
+		Src: []Arg{{Reg: "rd0"}, {Value: 1<<64 - 2}}}, code[0])
+	require.Equal(t, Instr{Line: 6, Column: 1, Mnemonic: "st.relaxed.gpu.b128", Op: Store, Fn: "st", Sem: Relaxed, Scope: GPU, Type: "b128", Size: 16, Vec: 1,
+		Src: []Arg{{Reg: "q0"}}}, code[1])
+	require.Equal(t, Instr{Line: 7, Column: 1, Mnemonic: "mov.b128", Op: Alu, Fn: "mov", Type: "b128", Size: 16, Dst: []string{"q2"}, Src: []Arg{{Reg: "q0"}}}, code[2])
+	require.Equal(t, []string{"q0", "rd0", "q2"}, tests[0].Threads[0].Registers)
+	code = tests[0].Threads[1].Code
+	require.Equal(t, []any{Load, Acquire, 16, []string{"q1"}}, []any{code[0].Op, code[0].Sem, code[0].Size, code[0].Dst})
+	require.Equal(t, Instr{Line: 6, Column: 31, Mnemonic: "mov.b128", Guard: "p0", Op: Alu, Fn: "unpack", Type: "b128", Size: 16, Vec: 4,
+		Dst: []string{"r0", "r1", "r2", "r3"}, Src: []Arg{{Reg: "q1"}}}, code[1])
+	require.Equal(t, []Arg{{Value: 1}, {Value: 2}, {Reg: "r3"}, {Value: 1<<32 - 1}}, code[2].Src)
+}
+
 // Errors name the place and a remedy. In each case the marked text is what is wrong.
 func TestErrors(t *testing.T) {
 	const head = "test: t\nwhy: w\nx = 0; a[4] = 0\nd0.b0.t0 | d0.b0.t1\n"
@@ -93,6 +119,21 @@ func TestErrors(t *testing.T) {
 		{head + "ld.u32 r0, [a+2]" + tail, "[a+2]", "4 bytes at a+2"},
 		{head + "ld.v2.u32 r0, [a]" + tail, "r0", "does not fit"},
 		{head + "ld.v2.u32 {r0, r1, r2}, [a]" + tail, "{r0", "3 elements"},
+		{head + "ld.b128 rd0, [a]" + tail, "rd0", "wrong size"},
+		{head + "ld.b128 q0, [x]" + tail, "[x]", "16 bytes at x+0, which has 4"},
+		{head + "ld.v2.b128 {q0, q1}, [a]" + tail, "{q0", "2 elements"},
+		{head + "st.b128 [a], 1" + tail, "1\n", "a constant of 128 bits"},
+		{head + "atom.exch.b128 q0, [a], q1" + tail, "atom.exch", "lacks a modifier"},
+		{head + "add.b128 q0, q1, q2" + tail, "add.b128", "lacks a modifier"},
+		{head + "mov.b128 q0, 1" + tail, "1\n", "`1` is no register"},
+		{head + "mov.b128 q0, {rd0, rd1, rd2}" + tail, "{rd0", "`{rd0, rd1, rd2}` is no 128 bits"},
+		{head + "mov.b128 q0, {rd0, rd1" + tail, "{rd0", "is no 128 bits"},
+		{head + "mov.b128 q0, {rd0, r1}" + tail, "r1", "wrong size"},
+		{head + "mov.b128 q0, {rd0, }" + tail, "}", "a part is missing"},
+		{head + "mov.b128 q0, {r0, r1, r2, 0x100000000}" + tail, "0x1", "does not fit into 4 bytes"},
+		{head + "mov.b128 {rd0, rd1}, {rd2, rd3}" + tail, "{rd2", "is between parts"},
+		{head + "mov.b128 {rd0, 1}, q0" + tail, "1}", "`1` is no register"},
+		{head + "ld.b128 q0, [a]\nforbidden: q0 = 1\n", "q0 = 1", "`q0` has 128 bits"},
 		{head + "st.u32 [x], 1x" + tail, "1x", "`1x` is no number"},
 		{head + "st.u32 [x], -0x80000001" + tail, "-0x8", "does not fit into 4 bytes"},
 		{"test: t\nwhy: w\nx.u8 = 256\n", "x.u8", "256 does not fit into 1 bytes"},

@@ -50,7 +50,7 @@ var (
 	keyed    = regexp.MustCompile(`^\s*(test|why|forbidden|allowed|always|permitted|race):\s*`)
 	location = regexp.MustCompile(`^([a-z][a-z0-9_]*)(?:\.(u8|u16|u32|u64))?(?:\[(\d+)\])?\s*=\s*([^@]*?)\s*(?:@(\d|host))?$`)
 	where    = regexp.MustCompile(`^d(\d)\.b(\d+)\.t(\d+)$`)
-	register = regexp.MustCompile(`^(r|rd|h|p)\d+$`)
+	register = regexp.MustCompile(`^(r|rd|q|h|p)\d+$`)
 	ident    = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)
 )
 
@@ -290,6 +290,9 @@ func (p *parser) observed(name string, col int) Observed {
 	}
 	if found < 0 {
 		p.fail(col, "use a register that is loaded there", "no such register `%s`", name)
+	}
+	if registerSize(reg) > 8 {
+		p.fail(col, "observe its halves: `mov.b128 {rd0, rd1}, "+reg+"`", "`%s` has 128 bits", reg)
 	}
 	return Observed{Column: found, Register: reg, Size: registerSize(reg)}
 }
