@@ -393,8 +393,8 @@ var cases = []struct {
 	{"oneshot_pull_absent", "oneshot_pull+probe", []int{70, 90}, []string{
 		"count=7", "dtype=bf16 count=37 block=64 grid=2", "world=3 count=7 first=0xfffffffe", "world=3 count=7 inplace=1 late=1",
 	}},
-	{"turns", "oneshot_pull+oneshot_push+twoshot_pull+twoshot_push", []int{70, 90}, []string{"rounds=2"}},
-	{"turns", "oneshot_pull+oneshot_push+twoshot_pull+twoshot_push", []int{90}, []string{
+	{"turns", "oneshot_wide+twoshot_wide+oneshot_pull+oneshot_push+twoshot_pull+twoshot_push", []int{70, 90}, []string{"rounds=2"}},
+	{"turns", "oneshot_wide+twoshot_wide+oneshot_pull+oneshot_push+twoshot_pull+twoshot_push", []int{90}, []string{
 		"rounds=2 dtype=bf16 count=37 replace=1",
 		"rounds=1 count=149 grids=1",
 		"rounds=2 first=0xfffffffd",
