@@ -84,8 +84,13 @@ func GateCases() []Case {
 				set = strings.ReplaceAll(set, " start=dependent", "") // sm_70 has no wait for a dependent launch
 			}
 			worlds := []int{2, 3, 4, 8} // 3: the code for any size
-			if strings.HasSuffix(source, "push") {
+			switch {
+			case strings.HasSuffix(source, "push"):
 				worlds[1] = 5 // which takes peers four at a time
+			case source == "oneshot_wide":
+				worlds = []int{2, 3} // which it takes two at a time
+			case source == "twoshot_wide":
+				worlds = []int{5, 8}
 			}
 			for _, dtype := range []string{"f32", "f16", "bf16"} {
 				for _, world := range worlds {
@@ -140,6 +145,22 @@ var gateSets = []struct{ spec, set string }{
 	{"twoshot_push_absent", "count=4*world calls=1 grid=2 late=1"},
 	{"twoshot_push_absent", "count=4*world calls=1 late=1 alone=1"},
 	{"twoshot_push_absent", "count=4*world calls=1 late=1 alone=2"},
+	{"oneshot_wide", "count=61 calls=2 block=64 replace=1 start=dependent"},
+	{"oneshot_wide", "count=13 calls=3 first=0xfffff sizes=2 stale=1 start=dependent"},
+	{"oneshot_wide", "count=13 calls=3 first=0xffffd sizes=3 start=dependent"},
+	{"oneshot_wide_absent", "count=1 calls=1 grid=2 resident=1"},
+	{"oneshot_wide_absent", "count=1 calls=1 alone=1"},
+	{"oneshot_wide_absent", "count=1 calls=1 alone=2"},
+	{"twoshot_wide", "count=13*world calls=2 block=64 replace=1 start=dependent"},
+	{"twoshot_wide", "count=13*world calls=3 first=0xfffff sizes=2 stale=1 start=dependent"},
+	{"twoshot_wide", "count=13*world calls=3 first=0xffffd sizes=3 start=dependent"},
+	{"twoshot_wide", "count=13*world calls=2 first=0xffffe sizes=3 start=dependent"},
+	{"twoshot_wide_absent", "count=24*world calls=1 grid=2 resident=1"},
+	{"twoshot_wide_absent", "count=24*world calls=1 alone=1"},
+	{"twoshot_wide_absent", "count=24*world calls=1 alone=2"},
+	{"twoshot_wide_absent", "count=24*world calls=1 grid=2 late=1"},
+	{"twoshot_wide_absent", "count=24*world calls=1 late=1 alone=1"},
+	{"twoshot_wide_absent", "count=24*world calls=1 late=1 alone=2"},
 	{"twoshot_pull", "count=280*world calls=2 block=64 start=dependent"},
 	{"twoshot_pull", "count=280*world+3 calls=1 block=64 shift=4 start=dependent"},
 	{"twoshot_pull", "count=37 calls=3 inplace=1 start=dependent"},
