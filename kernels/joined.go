@@ -28,8 +28,8 @@ func joinedParts(file string) []string {
 	return parts
 }
 
-// joinedText puts the files one after the other. The directives that begin a module are left to the first, on lines of their
-// own in the others too.
+// joinedText puts the files one after the other. The directives that begin a module are left to the first, whose .version no other
+// exceeds; the others' become comments, so that lines stay where they are.
 func joinedText(parts []string) ([]byte, error) {
 	var all [][]byte
 	for i, part := range parts {

@@ -84,8 +84,13 @@ func GateCases() []Case {
 				set = strings.ReplaceAll(set, " start=dependent", "") // sm_70 has no wait for a dependent launch
 			}
 			worlds := []int{2, 3, 4, 8} // 3: the code for any size
-			if strings.HasSuffix(source, "push") {
+			switch {
+			case strings.HasSuffix(source, "push"):
 				worlds[1] = 5 // which takes peers four at a time
+			case source == "oneshot_wide":
+				worlds = []int{2, 3} // which it takes two at a time
+			case source == "twoshot_wide":
+				worlds = []int{5, 8}
 			}
 			for _, dtype := range []string{"f32", "f16", "bf16"} {
 				for _, world := range worlds {
@@ -130,7 +135,7 @@ var gateSets = []struct{ spec, set string }{
 	{"oneshot_push_absent", "count=1 calls=1 alone=1"},
 	{"oneshot_push_absent", "count=1 calls=1 alone=2"},
 	{"twoshot_push", "count=125 calls=2 block=64 shift=4 replace=1 start=dependent"},
-	{"twoshot_push", "count=1 calls=2 block=64 start=dependent"},
+	{"twoshot_push", "count=1 calls=2 first=2 block=64 start=dependent"}, // first=2: the epochs 0 and 1 refresh, and who does is looked at below
 	{"twoshot_push", "count=67 calls=3 first=0xfffff sizes=2 stale=1 start=dependent"},
 	{"twoshot_push", "count=67 calls=3 first=0xffffd sizes=3 start=dependent"},
 	{"twoshot_push", "count=13 calls=2 first=0xffffe sizes=3 start=dependent"}, // slots are refreshed which peers may still poll
@@ -140,6 +145,22 @@ var gateSets = []struct{ spec, set string }{
 	{"twoshot_push_absent", "count=4*world calls=1 grid=2 late=1"},
 	{"twoshot_push_absent", "count=4*world calls=1 late=1 alone=1"},
 	{"twoshot_push_absent", "count=4*world calls=1 late=1 alone=2"},
+	{"oneshot_wide", "count=61 calls=2 block=64 replace=1 start=dependent"},
+	{"oneshot_wide", "count=13 calls=3 first=0xfffff sizes=2 stale=1 start=dependent"},
+	{"oneshot_wide", "count=13 calls=3 first=0xffffd sizes=3 start=dependent"},
+	{"oneshot_wide_absent", "count=1 calls=1 grid=2 resident=1"},
+	{"oneshot_wide_absent", "count=1 calls=1 alone=1"},
+	{"oneshot_wide_absent", "count=1 calls=1 alone=2"},
+	{"twoshot_wide", "count=1 calls=2 first=2 block=64 start=dependent"},
+	{"twoshot_wide", "count=12*world calls=3 first=0xfffff sizes=2 stale=1 start=dependent"},
+	{"twoshot_wide", "count=12*world calls=3 first=0xffffd sizes=3 start=dependent"},
+	{"twoshot_wide_absent", "count=24*world calls=1 first=2 grid=2 resident=1"},
+	{"twoshot_wide_absent", "count=24*world calls=2 first=2 alone=1"},
+	{"twoshot_wide_absent", "count=24*world calls=1 first=2 alone=2"},
+	{"twoshot_wide_absent", "count=24*world calls=1 first=2 grid=2 late=1"},
+	{"twoshot_wide_absent", "count=24*world calls=1 first=2 late=1"},
+	{"twoshot_wide_absent", "count=24*world calls=2 first=2 late=1 alone=1"},
+	{"twoshot_wide_absent", "count=24*world calls=1 first=2 late=1 alone=2"},
 	{"twoshot_pull", "count=280*world calls=2 block=64 start=dependent"},
 	{"twoshot_pull", "count=280*world+3 calls=1 block=64 shift=4 start=dependent"},
 	{"twoshot_pull", "count=37 calls=3 inplace=1 start=dependent"},
@@ -269,6 +290,73 @@ var cases = []struct {
 	{"twoshot_push_replay", "twoshot_push", []int{70, 90}, []string{
 		"count=7 calls=3", "count=149 calls=3 grids=1", "dtype=bf16 count=37 calls=3 replace=1", "world=3 count=19 calls=3",
 	}},
+	{"oneshot_wide", "oneshot_wide", []int{70, 90}, []string{
+		"count=1 calls=1",
+		"count=3 calls=3", // one pack, whose last packet has no data
+		"count=12 calls=3",
+		"count=29 calls=3",
+		"count=29 calls=3 replace=1",
+		"count=37 calls=3 shift=4",
+		"dtype=f16 count=7 calls=2 shift=2",
+		"dtype=bf16 count=37 calls=2",
+		"dtype=bf16 count=61 calls=2 shift=6 replace=1",
+		"count=29 calls=3 sizes=1",
+		"count=101 calls=4 grids=1", // rows of whole lines, the last one empty
+		"count=389 calls=2 grid=2 block=64",
+		"count=389 calls=2 replace=1", // a thread has two columns
+		"dtype=bf16 count=277 calls=2 shift=6",
+		"count=13 calls=4 first=0xfffffffe",
+		"count=2 calls=3 spare=3 first=0xffffe",
+		"count=29 calls=3 first=0xfffff sizes=2 stale=1",
+		"count=29 calls=4 first=0xfffff sizes=2 stale=1",
+		"count=29 calls=3 first=0xffffd sizes=3",
+		"world=3 count=19 calls=3",
+		"world=3 dtype=bf16 count=61 calls=2 grids=1",
+		"world=4 count=19 calls=3",
+		"world=5 count=19 calls=2",
+		"world=8 dtype=f16 count=35 calls=2",
+	}},
+	{"oneshot_wide", "oneshot_wide", []int{90}, []string{
+		"start=dependent count=19 calls=4",
+		"start=dependent dtype=bf16 count=277 calls=3 grids=1",
+		"start=dependent world=3 count=19 calls=3 sizes=1",
+	}},
+	{"oneshot_wide_replay", "oneshot_wide", []int{70, 90}, []string{
+		"count=19 calls=3", "count=101 calls=3 grids=1", "dtype=bf16 count=37 calls=3 replace=1", "world=3 count=19 calls=3",
+	}},
+	{"twoshot_wide", "twoshot_wide", []int{70, 90}, []string{
+		"count=1 calls=2",
+		"count=13 calls=3",
+		"count=29 calls=3 replace=1",
+		"count=61 calls=3 shift=4",
+		"dtype=f16 count=31 calls=2 shift=2",
+		"dtype=bf16 count=69 calls=2",
+		"dtype=bf16 count=69 calls=2 shift=6 replace=1",
+		"count=61 calls=4 sizes=1",
+		"count=205 calls=4 grids=1", // rows of whole lines
+		"count=389 calls=2 grid=2 block=64",
+		"count=773 calls=2 replace=1", // chunks of two tiles
+		"count=15 calls=4 first=0xfffffffe",
+		"count=29 calls=3 first=0xfffff sizes=2 stale=1 spare=1",
+		"count=29 calls=4 first=0xfffff sizes=2 stale=1",
+		"count=29 calls=3 first=0xffffd sizes=3",
+		"world=3 count=29 calls=3",
+		"world=3 count=1 calls=4",
+		"world=3 count=61 calls=4 sizes=1",
+		"world=3 count=61 calls=3 first=0xfffff sizes=2 stale=1",
+		"world=3 dtype=bf16 count=149 calls=2 grids=1",
+		"world=4 count=47 calls=3",
+		"world=5 count=59 calls=2",
+		"world=8 dtype=f16 count=187 calls=2",
+	}},
+	{"twoshot_wide", "twoshot_wide", []int{90}, []string{
+		"start=dependent count=29 calls=4",
+		"start=dependent dtype=bf16 count=405 calls=3 grids=1",
+		"start=dependent world=3 count=61 calls=3 sizes=1",
+	}},
+	{"twoshot_wide_replay", "twoshot_wide", []int{70, 90}, []string{
+		"count=29 calls=3", "count=205 calls=3 grids=1", "dtype=bf16 count=69 calls=3 replace=1", "world=3 count=61 calls=3",
+	}},
 	{"twoshot_pull", "twoshot_pull", []int{70, 90}, []string{
 		"count=1 calls=1",
 		"count=7 calls=2",
@@ -313,14 +401,21 @@ var cases = []struct {
 	{"twoshot_push_absent", "twoshot_push+probe", []int{70, 90}, []string{
 		"count=7", "dtype=bf16 count=37 block=64 grid=2", "world=3 count=7 first=0xfffffffe", "world=3 count=19 late=1", "world=3 count=19 alone=2",
 	}},
+	{"oneshot_wide_absent", "oneshot_wide+probe", []int{70, 90}, []string{
+		"count=19", "dtype=bf16 count=61 block=64 grid=2", "world=3 count=19 first=0xfffffffe", "world=3 count=19 alone=2",
+	}},
+	{"twoshot_wide_absent", "twoshot_wide+probe", []int{70, 90}, []string{
+		"count=19", "dtype=bf16 count=69 block=64 grid=2", "world=3 count=33 first=0xfffffffe", "world=3 count=33 late=1",
+		"world=3 count=33 alone=2", "world=3 count=33 late=1 alone=1",
+	}},
 	{"twoshot_pull_absent", "twoshot_pull+probe", []int{70, 90}, []string{
 		"count=7", "dtype=bf16 count=37 block=64 grid=2", "world=3 count=7 first=0xfffffffe", "world=3 count=37 late=1",
 	}},
 	{"oneshot_pull_absent", "oneshot_pull+probe", []int{70, 90}, []string{
 		"count=7", "dtype=bf16 count=37 block=64 grid=2", "world=3 count=7 first=0xfffffffe", "world=3 count=7 inplace=1 late=1",
 	}},
-	{"turns", "oneshot_pull+oneshot_push+twoshot_pull+twoshot_push", []int{70, 90}, []string{"rounds=2"}},
-	{"turns", "oneshot_pull+oneshot_push+twoshot_pull+twoshot_push", []int{90}, []string{
+	{"turns", "oneshot_wide+twoshot_wide+oneshot_pull+oneshot_push+twoshot_pull+twoshot_push", []int{70, 90}, []string{"rounds=2"}},
+	{"turns", "oneshot_wide+twoshot_wide+oneshot_pull+oneshot_push+twoshot_pull+twoshot_push", []int{90}, []string{
 		"rounds=2 dtype=bf16 count=37 replace=1",
 		"rounds=1 count=149 grids=1",
 		"rounds=2 first=0xfffffffd",

@@ -255,8 +255,8 @@ func inParallel(ctx context.Context, n int, do func(int) error) error {
 	return g.Wait()
 }
 
-// judge runs a mutant in each case until one catches it, small cases first: one execution of each, then a few, then many, and
-// as many again by priorities.
+// judge runs a mutant in each case until one catches it, small cases first, and ahead of all those in which polls give up: one execution
+// of each, then a few, then many, and as many again by priorities.
 // Of one that is known to be harmless one execution of a few cases is enough, to see whether the list still holds.
 func (g *gate) judge(ctx context.Context, j *Judged, cases []GateCase, harmless bool) error {
 	module, err := ptx.Parse(g.file, j.PTX)
@@ -274,6 +274,10 @@ func (g *gate) judge(ctx context.Context, j *Judged, cases []GateCase, harmless 
 		rounds, cases = rounds[:1], cases[:min(4, len(cases))]
 	case j.What == firstHalf: // it takes a rank that is a whole call late, which is rare at random
 		slices.Reverse(rounds)
+	}
+	if !harmless { // where polls give up nobody looks whether they end by themselves, which takes most of a small case's time
+		cases = slices.Clone(cases)
+		slices.SortStableFunc(cases, func(a, b GateCase) int { return cmp.Compare(truth64(b.Spec.giveUp), truth64(a.Spec.giveUp)) })
 	}
 	for i, round := range rounds {
 		for _, c := range cases {
