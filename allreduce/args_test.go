@@ -84,3 +84,10 @@ func TestArgumentsMirrorSources(t *testing.T) {
 		require.Equal(t, source.file != "", names != nil, "%v", Algorithm(a))
 	}
 }
+
+// A device may lack builds of the wide kernels alone.
+func TestOptionalKernels(t *testing.T) {
+	for a, k := range sources {
+		require.Equal(t, Algorithm(a).wide(), kernels.Optional(k.file), k.file)
+	}
+}

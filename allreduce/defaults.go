@@ -69,7 +69,7 @@ var shipped = [...][]preference{
 }
 
 // pushRoom is the largest message for which a push kernel's boxes have room, unless Config.PushBytes says otherwise. A
-// rank's box takes 4×N times that for one-shot, so that it is 8 MiB / N, and 8 times that for two-shot, 8 MiB.
+// rank's box takes 4×N times that for one-shot, so that it is 8 MiB / N, and 8 times that for two-shot, 8 MiB; with wide packets two thirds of it.
 func pushRoom(a Algorithm, world int) uint64 {
 	if a.twoshot() {
 		return 1 << 20

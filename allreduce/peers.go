@@ -24,6 +24,10 @@ func describe(rt *launcher.Runtime, given *topo.Machine) (*topo.Machine, error) 
 	}
 	merged := *given
 	merged.Driver.API = m.Driver.API
+	merged.Devices = slices.Clone(given.Devices)
+	for i, d := range m.Devices {
+		merged.Devices[i].SM = d.SM
+	}
 	merged.Notes = slices.Clone(given.Notes)
 	merged.Pairs = make([][]topo.Pair, len(given.Pairs))
 	for i, row := range given.Pairs {

@@ -353,7 +353,7 @@ func TestGroupOverrides(t *testing.T) {
 // Wide packets take PTX 8.4. What is not known of a machine speaks against nothing.
 func TestSelectWide(t *testing.T) {
 	on := func(sm, driver int) SelectInput {
-		m := machine("X1", "1X")
+		m := linked(machine("X1", "1X"), "NV4")
 		m.Driver.API = driver
 		for i := range m.Devices {
 			m.Devices[i].SM = sm
@@ -380,5 +380,33 @@ func TestSelectWide(t *testing.T) {
 	_, err = Select(old)
 	require.ErrorIs(t, err, ErrNoPlan)
 	require.EqualError(t, err, "algorithm twoshot-wide: device 0: kernel twoshot_wide: no build for sm_90 with a CUDA 12.3 driver: "+
-		"needs sm_70 or newer and a CUDA 12.4 driver or newer: use auto, copy or host")
+		"needs sm_70 or newer and a CUDA 12.4 driver or newer: use auto, oneshot-push, twoshot-push, copy or host")
+
+	plain := on(90, 13000) // no NVLink
+	plain.Machine = linked(plain.Machine, "PIX")
+	p, err = Select(plain)
+	require.NoError(t, err)
+	require.Equal(t, TwoshotPush, p.Algorithm, "a rule for it is passed over")
+	plain.Want = OneshotWide
+	p, err = Select(plain)
+	require.NoError(t, err)
+	require.Equal(t, OneshotWide, p.Algorithm, "asked for by name")
+}
+
+// What a group is told of its devices' kind is the runtime's, whatever a described machine says or leaves out.
+func TestDescribedSM(t *testing.T) {
+	rt := openEmu(t, "nvlink", 2)
+	given, err := topo.FromDriver(rt.Driver())
+	require.NoError(t, err)
+	for i := range given.Devices {
+		given.Devices[i].SM = 0
+	}
+	given.Driver.API = 0
+	m, err := describe(rt, given)
+	require.NoError(t, err)
+	for i, d := range rt.Devices() {
+		require.Equal(t, d.SM(), m.Devices[i].SM)
+		require.Zero(t, given.Devices[i].SM, "the caller's is left alone")
+	}
+	require.Equal(t, rt.Info().DriverVersion, m.Driver.API)
 }

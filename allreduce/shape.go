@@ -93,7 +93,7 @@ const (
 // columnsOf is how many columns each of so many chunks of n bytes has; columns_of in kernels/wide.cuh.
 func columnsOf(n uint64, chunks int) uint64 {
 	even := (packsOf(n) + wideRows*uint64(chunks) - 1) / (wideRows * uint64(chunks))
-	if even > 8 {
+	if even > 32 {
 		return roundUp(even, 8)
 	}
 	return even

@@ -124,7 +124,7 @@ func Find(source string, sm, driver int) (*Module, error) {
 	return best, nil
 }
 
-// Optional is whether a device that no build of source fits can do without it, since other kernels do the same, slower.
+// Optional is whether a device that no build of source fits can do without it, since other kernels do the same.
 func Optional(source string) bool { return strings.HasSuffix(source, "_wide") }
 
 // Text is the module's PTX.

@@ -29,7 +29,7 @@ namespace fl {
 // N: the world size, or 0 for one known only at run time.
 template <class T, u32 N>
 FL_DEVICE void oneshot_wide(const PushArgs& a) {
-    constexpr u32 GROUP = 2;  // of how many ranks packets are under way together
+    constexpr u32 GROUP = 2;  // of how many ranks packets are under way together: four of each, in as many registers as there are
     const Comm c = {global(a.control), global(a.status), a.timeout_ns, a.rank, N != 0 ? N : a.world};
     const Comm turn = counting(c, __builtin_offsetof(PacketControl, oneshot_wide));
     const Packs<T> in(global(a.in), a.count), out(global(a.out), a.count);
@@ -85,7 +85,7 @@ FL_DEVICE void oneshot_wide(const PushArgs& a) {
 
 template <class T>
 FL_DEVICE void oneshot_wide_any(const PushArgs& a) {
-    if (a.world == 2) return oneshot_wide<T, 2>(a);
+    if (a.world == 2) return oneshot_wide<T, 2>(a);  // with more ranks it is two-shot that bandwidth asks for
     return oneshot_wide<T, 0>(a);
 }
 

@@ -301,9 +301,9 @@ var cases = []struct {
 		"dtype=bf16 count=37 calls=2",
 		"dtype=bf16 count=61 calls=2 shift=6 replace=1",
 		"count=29 calls=3 sizes=1",
-		"count=101 calls=4 grids=1", // rows of whole lines, the last one empty
+		"count=101 calls=4 grids=1",
 		"count=389 calls=2 grid=2 block=64",
-		"count=389 calls=2 replace=1", // a thread has two columns
+		"count=389 calls=2 replace=1", // a thread has two columns, and rows are of whole lines
 		"dtype=bf16 count=277 calls=2 shift=6",
 		"count=13 calls=4 first=0xfffffffe",
 		"count=2 calls=3 spare=3 first=0xffffe",
@@ -333,9 +333,9 @@ var cases = []struct {
 		"dtype=bf16 count=69 calls=2",
 		"dtype=bf16 count=69 calls=2 shift=6 replace=1",
 		"count=61 calls=4 sizes=1",
-		"count=205 calls=4 grids=1", // rows of whole lines
+		"count=205 calls=4 grids=1",
 		"count=389 calls=2 grid=2 block=64",
-		"count=773 calls=2 replace=1", // chunks of two tiles
+		"count=773 calls=2 replace=1", // chunks of two tiles, whose rows are of whole lines
 		"count=15 calls=4 first=0xfffffffe",
 		"count=29 calls=3 first=0xfffff sizes=2 stale=1 spare=1",
 		"count=29 calls=4 first=0xfffff sizes=2 stale=1",

@@ -4,10 +4,10 @@
 // among the warps so that each has few registers and much under way. Needs peer writes only, has no barrier between ranks, and needs
 // 128-bit atoms. One launch per rank and call.
 //
-// Algorithm. The buffer is cut into one chunk for each rank, and a chunk into columns of 48 bytes. A warp takes 32 columns at a time,
-// and does three things, each for all of its share before the next: it sends columns of one peer's chunk to that peer; adds what
-// came for one row of packets of the rank's own chunk and sends the sums to all; writes the columns of sums that came from one peer
-// to the output. A sum is rounded once, by its owner.
+// Algorithm. The buffer is cut into one chunk for each rank, and a chunk into columns of 48 bytes, four packets each. A share is 32
+// columns, one for each lane of a warp. A warp does three things, each for all of its shares before the next: it sends shares of
+// peers' chunks to those peers, two at a time; adds one packet of each column of a share of the rank's own chunk, and sends the
+// sums to all; writes the shares of sums that came from peers to the output. A sum is rounded once, by its owner.
 //
 // Synchronisation: none but the packets themselves, st.relaxed.sys and ld.relaxed.sys of 128-bit words that hold data and epoch. .sys:
 // the peer is another device. packets.cuh says why that is enough. A half is written again two calls later: packet 0 of chunk 0
@@ -108,7 +108,7 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
         const u64 slot = 16 * (u64)(q * columns + i);
         if (s != first) of_mine(in, s).load(true, q, own[0]);
         if (!collect_sum<T, N, GROUP>(c, parts + slot, pitch, 0, epoch, [](u32) { return true; }, own)) return;
-        if (N != 2 && publishes(epoch)) fence_release();  // what peers published goes on with the sums, to those it is new to
+        if (publishes(epoch)) fence_release();  // what peers published goes on with the sums, to those it is new to
         boxes.send(sum + slot, wide(own[0], epoch));
         of_mine(out, s).store(q, own[0]);
     }
@@ -138,7 +138,7 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
 template <class T>
 FL_DEVICE void twoshot_wide_any(const PushArgs& a) {
     if (a.world == 8) return twoshot_wide<T, 8>(a);
-    return twoshot_wide<T, 0>(a);  // which takes ranks four at a time, and so all of them for the other worlds that count
+    return twoshot_wide<T, 0>(a);  // which polls four ranks together, so that 2 and 4 gain little by code of their own
 }
 
 }  // namespace fl

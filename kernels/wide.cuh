@@ -55,6 +55,7 @@ struct Packs {
     FL_DEVICE Packs(u64 b, u64 n) : base(b), count((u32)n), full(b % 16 == 0 ? (u32)n / T::V : 0) {}
     FL_DEVICE u32 packs() const { return (count + T::V - 1) / T::V; }
     FL_DEVICE bool whole(u32 i) const { return i < full; }
+    FL_DEVICE bool ragged(u32 i) const { return i >= full && i < packs(); }  // there, and not whole
     FL_DEVICE u64 at(u32 i) const { return base + 16 * (u64)i; }
     // Words w, w + 1, … of pack i element by element, if p. No branches: the loads are in flight together.
     template <u32 W>
@@ -73,22 +74,23 @@ struct Packs {
     }
 };
 
-// A column: the packs `first`, first + apart, …. One that is not whole goes row by row: of all columns of an aligned buffer one has
-// one such row, which so costs little more than another.
+// A column: the packs `first`, first + apart, …. What is ragged goes row by row: of an aligned buffer that is one pack at most.
 template <class T>
 struct Column {
     const Packs<T>& in;
     u32 first, apart;
     FL_DEVICE u32 pack(u32 w) const { return first + w / 4 * apart; }  // where word w is
-    FL_DEVICE bool whole() const { return in.whole(first + (ROWS - 1) * apart); }
+    FL_DEVICE bool ragged() const {
+        return !in.whole(pack(4 * (ROWS - 1))) && (in.ragged(pack(0)) || in.ragged(pack(4)) || in.ragged(pack(8)));
+    }
     // load has what is whole on its way together, if p, and waits for none of it.
     FL_DEVICE void load(bool p, Packed (&x)[ROWS]) const {
 #pragma unroll
         for (u32 j = 0; j < ROWS; j++) x[j] = load16_if(p && in.whole(pack(4 * j)), in.at(pack(4 * j)));
-        if (!p || whole()) return;
+        if (!p || !ragged()) return;
 #pragma unroll 1
         for (u32 j = 0; j < ROWS; j++) {
-            if (in.whole(pack(4 * j))) continue;
+            if (!in.ragged(pack(4 * j))) continue;
             Packed v;
             in.template load_words<4>(true, pack(4 * j), 0, v.w);
 #pragma unroll
@@ -100,10 +102,10 @@ struct Column {
 #pragma unroll
         for (u32 j = 0; j < ROWS; j++)
             if (in.whole(pack(4 * j))) store16(in.at(pack(4 * j)), x[j]);
-        if (whole()) return;
+        if (!ragged()) return;
 #pragma unroll 1
         for (u32 j = 0; j < ROWS; j++) {
-            if (in.whole(pack(4 * j))) continue;
+            if (!in.ragged(pack(4 * j))) continue;
             Packed v = x[0];
 #pragma unroll
             for (u32 k = 1; k < ROWS; k++)
@@ -118,12 +120,12 @@ struct Column {
             const u32 w = 3 * q + e;
             v.w[e] = load4_if(p && in.whole(pack(w)), in.at(pack(w)) + 4 * (w % 4));
         }
-        if (!p || whole()) return;
+        if (!p || !ragged()) return;
 #pragma unroll
         for (u32 e = 0; e < 3; e++) {
             const u32 w = 3 * q + e;
             u32 x;
-            in.template load_words<1>(!in.whole(pack(w)), pack(w), w % 4, &x);
+            in.template load_words<1>(in.ragged(pack(w)), pack(w), w % 4, &x);
             v.w[e] |= x;
         }
     }
@@ -137,11 +139,11 @@ struct Column {
     }
 };
 
-// columns_of is how many columns the chunks have in which each of `chunks` owners has one of a buffer. Rows of more than a line of
-// 128 bytes begin on lines, if the buffer does. Mirrored by allreduce/shape.go.
+// columns_of is how many columns the chunks have in which each of `chunks` owners has one of a buffer. Rows of more than one warp's
+// columns begin on lines of 128 bytes, if the buffer does. Mirrored by allreduce/shape.go.
 FL_DEVICE u32 columns_of(u32 packs, u32 chunks) {
     const u32 even = (packs + ROWS * chunks - 1) / (ROWS * chunks);
-    return even > 8 ? (even + 7) / 8 * 8 : even;
+    return even > 32 ? (even + 7) / 8 * 8 : even;
 }
 
 // Word k of a column: of its packs, and of its packets.

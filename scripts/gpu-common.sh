@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What gpu-check.sh and gpu-links.sh share. They source it in the repository's root; it does nothing by itself.
+# What gpu-check.sh, gpu-links.sh and gpu-virtual.sh share. They source it in the repository's root; it does nothing by itself.
 export bin=bin/gpu
 packages="internal/cuda launcher topo/nvml topo/probe allreduce examples/addpeer"
 # A multicast object can put the GPUs of a host out of service: nothing here may make one.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The kernels and protocols by themselves: several ranks on one GPU, no link between them. What docs/results/<machine>-1gpu is made of.
+# The kernels and protocols by themselves: several ranks on one GPU, no link between them. What a folder docs/results/<machine>-1gpu is made of.
 # The machine needs no Go: build the binaries elsewhere first.
 #
 #   scripts/gpu-virtual.sh build           builds everything into bin/gpu, and bin/gpu.tar.gz, which is enough there (needs Go and gcc)
@@ -94,5 +94,5 @@ run() {
 case "${1:-}" in
 build) build ;;
 run) shift; run "$*" ;;
-*) sed -n '2,12p' "$0"; exit 2 ;;
+*) sed -n '2,11p' "$0"; exit 2 ;;
 esac

@@ -3,6 +3,7 @@ package doctor
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -107,7 +108,9 @@ func checkPTX(h *host, f *Finding) {
 			if i == 0 || d < oldest {
 				oldest = d
 			}
-			newest = max(newest, d)
+			if !kernels.Optional(mod.Source) {
+				newest = max(newest, d)
+			}
 		}
 		if len(sources) == 0 || sources[len(sources)-1] != mod.Source {
 			sources = append(sources, mod.Source)
@@ -148,12 +151,17 @@ func checkPTX(h *host, f *Finding) {
 
 // whatLoads is "all kernels load", or which do not: those without which a device can do.
 func whatLoads(m *kernels.Manifest, version int) string {
+	least := map[string]int{} // the oldest driver that any build of the source needs
+	for _, mod := range m.Modules {
+		if need, ok := gpu.DriverForPTX(mod.PTX); ok && kernels.Optional(mod.Source) && (least[mod.Source] == 0 || need < least[mod.Source]) {
+			least[mod.Source] = need
+		}
+	}
 	var missing []string
 	most := 0
-	for _, mod := range m.Modules {
-		need, _ := gpu.DriverForPTX(mod.PTX)
-		if need > version && kernels.Optional(mod.Source) && !slices.Contains(missing, mod.Source) {
-			missing, most = append(missing, mod.Source), max(most, need)
+	for _, source := range slices.Sorted(maps.Keys(least)) {
+		if least[source] > version {
+			missing, most = append(missing, source), max(most, least[source])
 		}
 	}
 	if missing == nil {
