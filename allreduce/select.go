@@ -57,8 +57,7 @@ func (r *Rule) matches(world int, bytes uint64, dt DType) bool {
 // its claims. Where nothing at all is said of a pair's peer access, an NVLink between the two counts as a claim; a pair
 // without one stays unknown, which is enough for copy and not for direct kernels.
 //
-// Wide packets take a kernel build that not every driver reads; and without NVLink they are taken only where they are asked for
-// by name, as nothing there vouches for 16 bytes that are written at once.
+// Wide packets take a kernel build that not every driver reads.
 //
 // NCCL is taken only where it is asked for, or where a rule of the table does and that is allowed. It needs a device for each rank, all
 // in this process, and real ones.
@@ -222,7 +221,7 @@ func (s *selector) policy(want Algorithm) (*policy, error) {
 		return p, nil
 	}
 	for a := OneshotPull; a < NCCL; a++ {
-		p.allowed[a] = s.refuse(a) == "" && !(a.wide() && p.class == linkPCIe) // where nothing vouches for 16 bytes at once
+		p.allowed[a] = s.refuse(a) == ""
 	}
 	p.noNCCL = "Config.AllowNCCL and " + knobNCCL + "=1 do not allow it"
 	if s.allowNCCL {

@@ -353,7 +353,7 @@ func TestGroupOverrides(t *testing.T) {
 // Wide packets take PTX 8.4. What is not known of a machine speaks against nothing.
 func TestSelectWide(t *testing.T) {
 	on := func(sm, driver int) SelectInput {
-		m := linked(machine("X1", "1X"), "NV4")
+		m := machine("X1", "1X")
 		m.Driver.API = driver
 		for i := range m.Devices {
 			m.Devices[i].SM = sm
@@ -381,16 +381,6 @@ func TestSelectWide(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoPlan)
 	require.EqualError(t, err, "algorithm twoshot-wide: device 0: kernel twoshot_wide: no build for sm_90 with a CUDA 12.3 driver: "+
 		"needs sm_70 or newer and a CUDA 12.4 driver or newer: use auto, oneshot-push, twoshot-push, copy or host")
-
-	plain := on(90, 13000) // no NVLink
-	plain.Machine = linked(plain.Machine, "PIX")
-	p, err = Select(plain)
-	require.NoError(t, err)
-	require.Equal(t, TwoshotPush, p.Algorithm, "a rule for it is passed over")
-	plain.Want = OneshotWide
-	p, err = Select(plain)
-	require.NoError(t, err)
-	require.Equal(t, OneshotWide, p.Algorithm, "asked for by name")
 }
 
 // What a group is told of its devices' kind is the runtime's, whatever a described machine says or leaves out.
