@@ -19,10 +19,8 @@ func shape(a Algorithm, n uint64, world int, want grid, fit func(threads int) in
 // push a packet, which carries 8; and with wide packets a column of 48. Where each rank sums a chunk, the threads of a launch share the chunk.
 func workOf(a Algorithm, n uint64, world int) uint64 {
 	switch a {
-	case OneshotPush:
-		return packetsOf(n)
-	case TwoshotPush:
-		return chunkOf(n, world)
+	case OneshotPush, TwoshotPush:
+		return slotsOf(a, n, world)
 	case OneshotWide:
 		return 32 * tilesOf(n, 1)
 	case TwoshotWide: // the most of what a warp sends and gathers, two peers' columns at a time, and of what it sums, a row's packets
@@ -79,9 +77,9 @@ func packsOf(n uint64) uint64 { return max(1, (n+15)/16) }
 // packetsOf is how many packets of 8 bytes n bytes take, one at least.
 func packetsOf(n uint64) uint64 { return max(1, (n+7)/8) }
 
-// chunkOf is how many packets each rank sums in two-shot push.
-func chunkOf(n uint64, world int) uint64 {
-	return (packetsOf(n) + uint64(world) - 1) / uint64(world)
+// chunkOf is how many packets of push each of so many chunks of n bytes has.
+func chunkOf(n uint64, chunks int) uint64 {
+	return (packetsOf(n) + uint64(chunks) - 1) / uint64(chunks)
 }
 
 // What a wide kernel's chunk is made of: columns of three packs, which four packets carry.
@@ -104,15 +102,14 @@ func tilesOf(n uint64, chunks int) uint64 { return (columnsOf(n, chunks) + 31) /
 
 // slotsOf is how many packets of one source a box has room for, for messages of up to n bytes: sizes between take no more.
 func slotsOf(a Algorithm, n uint64, world int) uint64 {
-	switch a {
-	case OneshotPush:
-		return packetsOf(n)
-	case TwoshotPush:
-		return chunkOf(n, world)
-	case OneshotWide:
-		return widePackets * columnsOf(n, 1)
+	chunks := 1
+	if a.twoshot() {
+		chunks = world
 	}
-	return widePackets * columnsOf(n, world)
+	if a.wide() {
+		return widePackets * columnsOf(n, chunks)
+	}
+	return chunkOf(n, chunks)
 }
 
 // piecesOf is how many launches a message of n bytes takes, one at least.
