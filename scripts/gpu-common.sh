@@ -36,6 +36,7 @@ ready() { # ready SECTIONS KNOWN: there are binaries, and each section is known
 	[ -x $bin/allreduce.test ] || { echo "no binaries in $bin: run $0 build first" >&2; return 2; }
 }
 
+budget=${BUDGET:-590} # seconds that a run may take, for within_budget
 limit=0 # seconds that a step may take; 0: as long as it likes
 step() { # step NAME COMMAND...: runs it, keeps its output in $OUT/NAME.txt, remembers how it went
 	local name=$1 start=$SECONDS code
@@ -54,6 +55,17 @@ step() { # step NAME COMMAND...: runs it, keeps its output in $OUT/NAME.txt, rem
 	export status=1
 	tail -n 40 "$OUT/$name.txt"
 	return 1
+}
+within_budget() { # within_budget NAME SECONDS COMMAND...: a step that may take so long, and no longer than what is left of $budget
+	local name=$1 most=$2 left=$((budget - SECONDS - 10))
+	shift 2
+	if [ $left -lt 10 ]; then
+		row "$name" "FAIL: not run, the $budget s are over" 0
+		export status=1
+		return 1
+	fi
+	limit=$((most < left ? most : left))
+	step "$name" "$@"
 }
 row() { # row NAME OUTCOME SECONDS
 	rows+=("$(printf '%-20s %4s s  %s' "$1" "$3" "$2")")

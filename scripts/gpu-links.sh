@@ -19,7 +19,6 @@ cd "$(dirname "$0")/.."
 . scripts/gpu-common.sh
 known="topo tests bench tune stress nccl"
 export backend=${BACKEND:-cuda}
-budget=${BUDGET:-590}
 python=${TORCH_PYTHON:-python3}
 
 run() {
@@ -67,17 +66,8 @@ defaults() {
 	fi
 }
 
-# within NAME SECONDS COMMAND...: a step that may take so long, and no longer than what is left.
-within() {
-	local name=$1 most=$2 left=$((budget - SECONDS - 10))
-	shift 2
-	if [ $left -lt 10 ]; then
-		row "$name" "FAIL: not run, the $budget s are over" 0
-		status=1
-		return 1
-	fi
-	limit=$((most < left ? most : left))
-	step "$name" "$@"
+within() { # within NAME SECONDS COMMAND...: a step within the budget, after which all that there is so far is packed
+	within_budget "$@"
 	local code=$?
 	pack
 	return $code

@@ -12,37 +12,25 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 . scripts/gpu-common.sh
 known="tune bench around large corpus host calls"
-budget=${BUDGET:-590}
 algos=${ALGOS:-oneshot-push,twoshot-push,oneshot-wide,twoshot-wide,oneshot-pull,twoshot-pull}
 blocks=${BLOCKS:-8,16,32,64}
-
-within() { # within NAME SECONDS COMMAND...: a step that may take so long, and no longer than what is left
-	local name=$1 most=$2 left=$((budget - SECONDS - 10))
-	shift 2
-	if [ $left -lt 10 ]; then
-		row "$name" "FAIL: not run, the $budget s are over" 0
-		return 1
-	fi
-	limit=$((most < left ? most : left))
-	step "$name" "$@"
-}
 
 ranks() { # ranks GPU RANKS SECTIONS: the sections that depend on the number of ranks
 	local worlds=$2 as=${2//,/-} want=" $3 " table=()
 	export CUDA_VISIBLE_DEVICES=$1
 	case $want in *" tune "*)
-		within "tune-$as" 200 $bin/demo tune --out "$OUT/tuned-$as.json" --ranks "$worlds" --share --algo "$algos" \
+		within_budget "tune-$as" 200 $bin/demo tune --out "$OUT/tuned-$as.json" --ranks "$worlds" --share --algo "$algos" \
 			-b 8K -e 1M -f 2 --blocks "$blocks" --threads 128,256,512 -n 100 --rounds 2 ;;
 	esac
 	[ ! -s "$OUT/tuned-$as.json" ] || table=(--table "$OUT/tuned-$as.json")
 	case $want in *" bench "*)
-		within "bench-$as" 120 $bin/demo bench "${table[@]}" --algo "auto,$algos" --ranks "$worlds" --share -b 4K -e 1M -f 2 --rounds 2 --plot "$OUT/latency-$as.svg" ;;
+		within_budget "bench-$as" 120 $bin/demo bench "${table[@]}" --algo "auto,$algos" --ranks "$worlds" --share -b 4K -e 1M -f 2 --rounds 2 --plot "$OUT/latency-$as.svg" ;;
 	esac
 	case $want in *" around "*)
-		within "around-$as" 60 $bin/demo bench "${table[@]}" --floor=false --around --ranks "$worlds" --share -b 8K -e 512K -f 2 --rounds 2 ;;
+		within_budget "around-$as" 60 $bin/demo bench "${table[@]}" --floor=false --around --ranks "$worlds" --share -b 8K -e 512K -f 2 --rounds 2 ;;
 	esac
 	case $want in *" large "*)
-		within "large-$as" 90 $bin/demo bench "${table[@]}" --algo auto,oneshot-pull,twoshot-pull,copy --ranks "$worlds" --share -b 1M -e 64M -f 4 --rounds 1 -n 20 ;;
+		within_budget "large-$as" 90 $bin/demo bench "${table[@]}" --algo auto,oneshot-pull,twoshot-pull,copy --ranks "$worlds" --share -b 1M -e 64M -f 4 --rounds 1 -n 20 ;;
 	esac
 	printf '%s\n' "${rows[@]}" >"$OUT/rows-$as"
 }
@@ -50,13 +38,13 @@ ranks() { # ranks GPU RANKS SECTIONS: the sections that depend on the number of 
 single() { # single GPU SECTIONS: those that do not
 	export CUDA_VISIBLE_DEVICES=$1
 	case " $2 " in *" corpus "*) # for allreduce/testdata/corpus
-		CORPUS_OUT=$OUT/corpus within corpus 90 test_in allreduce -test.v -test.run 'TestCorpus$' ;;
+		CORPUS_OUT=$OUT/corpus within_budget corpus 90 test_in allreduce -test.v -test.run 'TestCorpus$' ;;
 	esac
 	case " $2 " in *" host "*)
-		within host-cost 60 test_in allreduce -test.run '^$' -test.bench Launch ;;
+		within_budget host-cost 60 test_in allreduce -test.run '^$' -test.bench Launch ;;
 	esac
 	case " $2 " in *" calls "*)
-		TEST_CALLS=${CALLS:-100000} within calls 240 test_in allreduce -test.v -test.run TestRandomCalls ;;
+		TEST_CALLS=${CALLS:-100000} within_budget calls 240 test_in allreduce -test.v -test.run TestRandomCalls ;;
 	esac
 	printf '%s\n' "${rows[@]}" >"$OUT/rows-single"
 }
