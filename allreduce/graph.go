@@ -74,6 +74,7 @@ func (g *Group) recorded(rec *recording, queue func() error) error {
 		for _, r := range g.ranks {
 			r.mu.Lock() // held for the length of a call
 			defer r.mu.Unlock()
+			r.last = launched{} // what was recorded is not on the stream
 		}
 	}()
 	return queue()
@@ -93,8 +94,16 @@ func (gr *Graph) captureEach(queue func() error) (err error) {
 			return err
 		}
 		begun = append(begun, r.stream)
+		r.turn()
 	}
 	return queue()
+}
+
+// turn: what the rank's next launch comes behind is not what it launched last.
+func (r *Rank) turn() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last = launched{}
 }
 
 // captureTogether captures all streams in one graph: forked from rank 0's, and joined to it at the end.
@@ -171,6 +180,7 @@ func (gr *Graph) Launch() error {
 			g.fail(err)
 			return err
 		}
+		g.ranks[r].turn()
 	}
 	return nil
 }

@@ -26,13 +26,13 @@ type Group struct {
 	rt     *launcher.Runtime
 	cfg    Config
 	ranks  []*Rank
-	policy *policy     // which algorithm each call takes
-	direct bool        // some calls take kernels that wait for each other
-	apart  bool        // captures have a graph for each rank
-	nccl   *ncclRanks  // nil where no call takes it
-	crew   *crew       // nil where one goroutine queues all ranks
-	fit    map[int]int // blocks a rank may launch, by threads per block
-	shares bool        // some ranks share a device
+	policy *policy    // which algorithm each call takes
+	direct bool       // some calls take kernels that wait for each other
+	apart  bool       // captures have a graph for each rank
+	nccl   *ncclRanks // nil where no call takes it
+	crew   *crew      // nil where one goroutine queues all ranks
+	shares bool       // some ranks share a device
+	rooms  [numAlgorithms]rooms
 
 	agree agreement
 	meet  *meeting
@@ -237,7 +237,7 @@ func (g *Group) shape(a Algorithm, n uint64, want grid) (blocks, threads int) {
 	if g.cfg.Blocks != 0 {
 		want.blocks = g.cfg.Blocks
 	}
-	return shape(a, n, len(g.ranks), want, func(threads int) int { return g.fit[threads] })
+	return shape(a, n, len(g.ranks), want, func(threads int) int { return g.rooms[a][threads/32] })
 }
 
 // AllReduce queues the call on every rank: in[r] and out[r] are rank r's buffers, one per rank, each of at least

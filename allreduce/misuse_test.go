@@ -211,7 +211,7 @@ func TestResidencyLedger(t *testing.T) {
 		require.NoError(t, r.g.Close())
 	}
 	g := newGroup(t, rt, Config{Ranks: 8}) // the room is free again
-	require.Positive(t, g.fit[512])
+	require.Positive(t, g.rooms[OneshotPull][512/32])
 	require.NoError(t, g.Close())
 	residency.mu.Lock()
 	defer residency.mu.Unlock()

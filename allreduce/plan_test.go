@@ -81,7 +81,7 @@ func TestShape(t *testing.T) {
 		a                          Algorithm
 		world, kb, blocks, threads int
 	}{
-		{OneshotPull, 2, 1, 1, 64}, {OneshotPull, 2, 8, 2, 256}, {Copy, 2, 64, 16, 256}, {OneshotPull, 2, 512, 32, 512}, {OneshotPull, 2, 1024, 64, 512}, {TwoshotPull, 2, 1024, 32, 512},
+		{OneshotPull, 2, 1, 1, 64}, {OneshotPull, 2, 8, 2, 256}, {Copy, 2, 64, 16, 256}, {OneshotPull, 2, 512, 32, 512}, {OneshotPull, 2, 1024, 64, 512}, {TwoshotPull, 2, 512, 32, 512}, {TwoshotPull, 2, 1024, 64, 512},
 		{OneshotPull, 4, 64, 16, 256}, {Host, 4, 128, 16, 512}, {OneshotPull, 8, 8, 2, 256}, {TwoshotPull, 8, 64, 8, 512},
 		{OneshotPush, 8, 8, 8, 128}, {OneshotPush, 2, 32, 32, 128}, {OneshotPush, 2, 64, 64, 128}, {OneshotPush, 2, 256, 64, 512}, {OneshotPush, 2, 512, 64, 512}, {OneshotPush, 4, 256, 32, 512},
 		{TwoshotPush, 8, 64, 8, 128}, {TwoshotPush, 8, 1024, 32, 512}, {TwoshotPush, 8, 1, 1, 64},
@@ -110,7 +110,7 @@ func TestMostBlocks(t *testing.T) {
 	} {
 		require.Equal(t, want, newGroup(t, openEmu(t, "nvlink", 4), c).mostBlocks())
 	}
-	for a, want := range map[Algorithm]int{OneshotPush: 64, TwoshotPush: 64, OneshotPull: 64, TwoshotPull: 32} {
+	for a, want := range map[Algorithm]int{OneshotPush: 64, TwoshotPush: 64, OneshotPull: 64, TwoshotPull: 64} {
 		require.Equal(t, want, newGroup(t, openEmu(t, "nvlink", 2), Config{Ranks: 2, Algorithm: a, MaxBytes: 4 << 20}).mostBlocks(), "%v", a)
 	}
 	small := newGroup(t, openEmu(t, "nvlink", 2), Config{Ranks: 2, Algorithm: OneshotPull, MaxBytes: 64 << 10})

@@ -23,8 +23,9 @@ type Rank struct {
 	kits    [numAlgorithms]*kit // of the algorithms that calls may take
 	gather  *gather             // copy and host only
 
-	mu  sync.Mutex // one call at a time
-	seq uint64
+	mu   sync.Mutex // one call at a time
+	seq  uint64
+	last launched // by the call before, and nothing where the stream may have gone another way since
 }
 
 // kit is what one rank launches for one algorithm.
@@ -35,25 +36,24 @@ type kit struct {
 	packed    [max(twoshotBytes, pushBytes, reduceBytes)]byte // arguments of the launch being made; the constant part stays
 }
 
-// launch queues the kernel for n bytes with the arguments that are packed.
+// launched is a kernel on a rank's stream, with so many threads in a block.
+type launched struct {
+	kernel  *launcher.Kernel
+	threads int
+}
+
+// launch queues the kernel for n bytes with the arguments that are packed. Its blocks may be there early only behind a launch of the
+// same kernel and block size: see Group.reserve.
 func (k *kit) launch(r *Rank, a Algorithm, dt DType, n uint64, want grid) error {
 	if err := k.args[dt].SetBytes(0, k.packed[:sources[a].bytes]); err != nil {
 		return err
 	}
 	blocks, threads := r.g.shape(a, n, want)
 	cfg := launcher.Linear(uint32(blocks), uint32(threads))
-	cfg.Dependent = k.dependent
+	now := launched{k.kernels[dt], threads}
+	cfg.Dependent = k.dependent && now == r.last
+	r.last = now
 	return k.kernels[dt].Launch(r.stream, cfg, k.args[dt])
-}
-
-// dependent is whether a call's blocks may be there before those of the call ahead have gone.
-func (r *Rank) dependent() bool {
-	for a, k := range r.kits {
-		if k != nil && k.dependent && Algorithm(a).Direct() {
-			return true
-		}
-	}
-	return false
 }
 
 // operation is a checked call of one rank.

@@ -2,6 +2,7 @@ package allreduce
 
 import (
 	"fmt"
+	"math"
 	"sync"
 	"weak"
 
@@ -24,59 +25,75 @@ type place struct {
 
 func (g *Group) place(dev int) place { return place{weak.Make(g.rt), dev} }
 
-// reserve finds how many blocks of each size every rank may launch, and takes the room for them. Calls
-// of a group never overlap, except that with dependent launch the next one's blocks may already be there.
+// rooms is how many blocks a rank may launch of each size, in warps.
+type rooms [maxThreads/32 + 1]int
+
+// reserve finds the room of every algorithm, and takes the SMs for it. All blocks that wait for each other are of one kernel and
+// of one size: calls of a group never overlap, except that with dependent launch the next one's blocks may already be there, and
+// that is asked for only behind the same (see kit.launch). So they fill SMs without leaving gaps that are too small for the last ones.
 func (g *Group) reserve() error {
 	most := g.mostBlocks()
-	if !g.direct {
-		g.fit = map[int]int{}
-		for threads := 32; threads <= maxThreads; threads += 32 {
-			g.fit[threads] = most // the local reduction waits for nobody
-		}
-		return nil
+	sharing := map[int]int{} // ranks by device
+	for _, r := range g.ranks {
+		sharing[r.dev]++
 	}
 	residency.mu.Lock()
 	defer residency.mu.Unlock()
-	perSM, err := g.blocksPerSM()
-	if err != nil {
-		return err
-	}
-	sharing := map[int]int{} // resident launches by device
-	for _, r := range g.ranks {
-		sharing[r.dev]++
-		if r.dependent() {
-			sharing[r.dev]++
+	taken := map[int]int{}
+	for a := range g.rooms {
+		if a := Algorithm(a); a.Direct() && g.policy.limit[a] != 0 {
+			if err := g.fit(a, most, sharing, taken); err != nil {
+				return err
+			}
+			continue
+		}
+		for warps := range g.rooms[a] {
+			g.rooms[a][warps] = most // the local reduction waits for nobody
 		}
 	}
-	g.fit = map[int]int{}
+	g.reserved = taken
+	for dev, sms := range taken {
+		residency.taken[g.place(dev)] += sms
+	}
+	return nil
+}
+
+// fit finds the room of one algorithm, where so many ranks share each device, and raises what that takes of the devices' SMs.
+func (g *Group) fit(a Algorithm, most int, sharing, taken map[int]int) error {
 	for threads := 32; threads <= maxThreads; threads += 32 {
-		fit := most
-		for dev, n := range sharing {
-			free := g.rt.Devices()[dev].SMs - residency.taken[g.place(dev)]
-			fit = min(fit, perSM[threads]*free/n)
+		if g.cfg.Threads != 0 && threads != g.cfg.Threads {
+			continue
 		}
-		g.fit[threads] = fit
+		fit, perSM := most, map[int]int{}
+		for _, r := range g.ranks {
+			if _, seen := perSM[r.dev]; seen {
+				continue
+			}
+			n, err := r.kits[a].blocksPerSM(threads)
+			if err != nil {
+				return err
+			}
+			perSM[r.dev] = n
+			free := g.rt.Devices()[r.dev].SMs - residency.taken[g.place(r.dev)]
+			fit = min(fit, n*free/(sharing[r.dev]*r.kits[a].together()))
+		}
+		g.rooms[a][threads/32] = fit
+		for _, r := range g.ranks {
+			if n := perSM[r.dev]; n != 0 {
+				blocks := fit * sharing[r.dev] * r.kits[a].together()
+				taken[r.dev] = max(taken[r.dev], (blocks+n-1)/n)
+			}
+		}
 	}
 	threads := maxThreads
 	if g.cfg.Threads != 0 {
 		threads = g.cfg.Threads
 	}
-	if need := max(1, g.cfg.Blocks); g.fit[threads] < need {
+	if need, have := max(1, g.cfg.Blocks), g.rooms[a][threads/32]; have < need {
 		return &PlanError{Algorithm: g.policy.forced,
 			Reason: fmt.Sprintf("%d block(s) of %d threads per rank are wanted and %d can be resident together, with the groups that exist",
-				need, threads, g.fit[threads]),
+				need, threads, have),
 			Remedy: "use fewer ranks per device or fewer blocks, close other groups, or use copy"}
-	}
-	g.reserved = map[int]int{}
-	for dev, n := range sharing {
-		for threads, fit := range g.fit {
-			if fit == 0 || g.cfg.Threads != 0 && threads != g.cfg.Threads {
-				continue
-			}
-			blocks := n * fit
-			g.reserved[dev] = max(g.reserved[dev], (blocks+perSM[threads]-1)/perSM[threads])
-		}
-		residency.taken[g.place(dev)] += g.reserved[dev]
 	}
 	return nil
 }
@@ -89,34 +106,25 @@ func (g *Group) mostBlocks() int {
 	return g.policy.mostBlocks()
 }
 
-// blocksPerSM is, by threads per block, how many blocks of any of the direct kernels one SM holds, on the device that holds
-// least. The least of all, since the blocks of one call and the next, of another algorithm perhaps, may be there together.
-func (g *Group) blocksPerSM() (map[int]int, error) {
-	perSM := map[int]int{}
-	seen := map[int]bool{}
-	for _, r := range g.ranks {
-		if seen[r.dev] {
-			continue
-		}
-		seen[r.dev] = true
-		for threads := 32; threads <= maxThreads; threads += 32 {
-			for a, kit := range r.kits {
-				if kit == nil || !Algorithm(a).Direct() {
-					continue
-				}
-				for _, k := range kit.kernels {
-					n, err := k.MaxActiveBlocks(threads, 0)
-					if err != nil {
-						return nil, err
-					}
-					if have, ok := perSM[threads]; !ok || n < have {
-						perSM[threads] = n
-					}
-				}
-			}
-		}
+// together is how many launches of one rank may be there at a time.
+func (k *kit) together() int {
+	if k.dependent {
+		return 2
 	}
-	return perSM, nil
+	return 1
+}
+
+// blocksPerSM is how many blocks of any of the kernels one SM of their device holds: the least of all element types.
+func (k *kit) blocksPerSM(threads int) (int, error) {
+	least := math.MaxInt
+	for _, kernel := range k.kernels {
+		n, err := kernel.MaxActiveBlocks(threads, 0)
+		if err != nil {
+			return 0, err
+		}
+		least = min(least, n)
+	}
+	return least, nil
 }
 
 func (g *Group) unreserve() {

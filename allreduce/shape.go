@@ -65,7 +65,7 @@ func threadsToPush(work uint64, total func(threads int) int) int {
 // mostBlocks is the largest grid without a table. More blocks of pull have more flags, which pays for large messages; and what two
 // ranks take, room for 64 blocks, would leave none for other groups with the larger kernels of more ranks.
 func mostBlocks(a Algorithm, work uint64, world int) int {
-	if world == 2 && (a.pushes() || a == OneshotPull && work > packsOf(512<<10)) {
+	if world == 2 && a.pushes() || a.pulls() && work > packsOf(512<<10) {
 		return 64
 	}
 	return 32
