@@ -23,8 +23,8 @@ func workOf(a Algorithm, n uint64, world int) uint64 {
 		return slotsOf(a, n, world)
 	case OneshotWide:
 		return 32 * tilesOf(n, 1)
-	case TwoshotWide: // the most of what a warp sends and gathers, two peers' columns at a time, and of what it sums, a row's packets
-		return 32 * tilesOf(n, world) * max(widePackets, uint64(world)/2)
+	case TwoshotWide: // warps send and gather peers' tiles, and sum those of their own packet by packet
+		return 32 * tilesOf(n, world) * max(widePackets, uint64(world)-1)
 	}
 	return packsOf(n)
 }
@@ -34,7 +34,11 @@ func workOf(a Algorithm, n uint64, world int) uint64 {
 // H200 with 2, 4 and 8 virtual ranks: pull from 1 KB to 1 MB, push from 8 KB to 512 KB.
 func threadsFor(a Algorithm, work uint64, world int, fit func(threads int) int) int {
 	if a.pushes() {
-		return threadsToPush(work, func(threads int) int { return threads * min(fit(threads), mostBlocks(a, work, world)) })
+		sizes, usual := []int{128, 256, 512}, 256
+		if a.wide() {
+			sizes, usual = []int{64, 96, 128, 192, 256, 512}, 128
+		}
+		return threadsToPush(work, sizes, usual, func(threads int) int { return threads * min(fit(threads), mostBlocks(a, work, world)) })
 	}
 	switch {
 	case work < 256:
@@ -45,13 +49,14 @@ func threadsFor(a Algorithm, work uint64, world int, fit func(threads int) int) 
 	return 256
 }
 
-// threadsToPush finds it for total(threads) threads in all.
-func threadsToPush(work uint64, total func(threads int) int) int {
+// threadsToPush finds it among some sizes for total(threads) threads in all; where none has enough it is the usual one, unless
+// another has a good deal more.
+func threadsToPush(work uint64, sizes []int, usual int, total func(threads int) int) int {
 	if work < 128 {
 		return max(64, int(work+31)/32*32)
 	}
-	best := 256 // where no grid is large enough, unless another has a good deal more threads
-	for _, threads := range []int{128, 256, 512} {
+	best := usual
+	for _, threads := range sizes {
 		if uint64(total(threads)) >= work {
 			return threads
 		}
@@ -65,7 +70,7 @@ func threadsToPush(work uint64, total func(threads int) int) int {
 // mostBlocks is the largest grid without a table. More blocks of pull have more flags, which pays for large messages; and what two
 // ranks take, room for 64 blocks, would leave none for other groups with the larger kernels of more ranks.
 func mostBlocks(a Algorithm, work uint64, world int) int {
-	if world == 2 && a.pushes() || a.pulls() && work > packsOf(512<<10) {
+	if world == 2 && a.pushes() || a.wide() || a.pulls() && work > packsOf(512<<10) {
 		return 64
 	}
 	return 32

@@ -29,32 +29,34 @@ namespace fl {
 // N: the world size, or 0 for one known only at run time.
 template <class T, u32 N>
 FL_DEVICE void oneshot_wide(const PushArgs& a) {
-    constexpr u32 GROUP = 2;  // of how many ranks packets are under way together: four of each, in as many registers as there are
+    constexpr u32 GROUP = N != 0 ? N : 1;  // of how many ranks packets are under way together: four of each, in as many registers as there are
     const Comm c = {global(a.control), global(a.status), a.timeout_ns, a.rank, N != 0 ? N : a.world};
     const Comm turn = counting(c, __builtin_offsetof(PacketControl, oneshot_wide));
-    const Packs<T> in(global(a.in), a.count), out(global(a.out), a.count);
-    const u32 packs = in.packs(), columns = columns_of(packs, 1);
+    const u64 in = global(a.in), out = global(a.out);
+    const Packs<T> shape(in, out, a.count);
+    const u32 packs = shape.packs(), columns = columns_of(packs, 1);
     const u32 first = 32 * (thread() / 32 * blocks() + block()) + (thread() & 31), stride = blocks() * threads();
     const Boxes<N> boxes(c, a.box);
     const u64 pitch = 16 * a.slots, half = c.world * pitch, step = 16 * (u64)columns;
     auto there = [&](u32 i, u32 q) { return i < columns && row_of(q) * columns + i < packs; };
 
     const bool early = packs < EARLY_BYTES / 16;
-    needed_before_wait(in.at(first));
+    needed_before_wait(in + 16 * (u64)first);
     wait_for_stream();
     if (early) release_stream();
     // The first column, the epoch and the poison mark are on their way together.
     const u32 epoch = begin(turn);
     const bool failed = poisoned(c);
-    Packed x[ROWS];
-    Column<T>{in, first, columns}.load(first < columns, x);
+    Packed x[ROWS], rest = {};
+    Column<T>{shape, in, first, columns}.start(first < columns, x, rest);
+    Column<T>{shape, in, first, columns}.settle(first < columns, x, rest);
     const u64 now = epoch & 1 ? half : 0;
     const u64 mine = now + c.rank * pitch;
 
     if (!failed) {
         if (publishes(epoch)) fence_release();  // what the kernel before wrote, ahead of the packets: see packets.cuh
         for (u32 i = first; i < columns; i += stride) {
-            if (i != first) Column<T>{in, i, columns}.load(true, x);
+            if (i != first) Column<T>{shape, in, i, columns}.load(x);
 #pragma unroll
             for (u32 q = 0; q < PACKETS; q++)
                 if (there(i, q)) boxes.send(mine + 16 * (u64)i + q * step, wide(packet_words(x, q), epoch));
@@ -69,7 +71,7 @@ FL_DEVICE void oneshot_wide(const PushArgs& a) {
     if (failed) return;
 
     for (u32 i = first; i < columns; i += stride) {
-        if (first + stride < columns) Column<T>{in, i, columns}.load(true, x);  // of several it still has the last
+        if (first + stride < columns) Column<T>{shape, in, i, columns}.load(x);  // of several it still has the last
         Words v[PACKETS];
 #pragma unroll
         for (u32 q = 0; q < PACKETS; q++) v[q] = packet_words(x, q);
@@ -77,7 +79,7 @@ FL_DEVICE void oneshot_wide(const PushArgs& a) {
         if (!collect_sum<T, N, GROUP>(c, boxes[0] + now + 16 * (u64)i, pitch, step, epoch, sent, v)) return;
 #pragma unroll
         for (u32 w = 0; w < 3 * PACKETS; w++) word_of(x, w) = v[w / 3].w[w % 3];
-        Column<T>{out, i, columns}.store(x);
+        Column<T>{shape, out, i, columns}.store(x);
     }
     if (publishes(epoch)) fence_release();  // behind the packets' loads: what peers published is then visible to the next kernel
     if (!early) release_stream();

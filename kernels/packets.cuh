@@ -160,6 +160,7 @@ struct Boxes<0> {
     FL_DEVICE u64 operator[](u32 k) const { return global(box[dest(k)]); }
     template <class P>
     FL_DEVICE void send(u64 offset, const P& p) const {
+#pragma unroll 1
         for (u32 k = 1; k < world; k++) store_packet((*this)[k] + offset, p);
     }
 };

@@ -6,7 +6,7 @@
 //
 // Algorithm. The buffer is cut into one chunk for each rank, and a chunk into columns of 48 bytes, four packets each. A share is 32
 // columns, one for each lane of a warp. A warp does three things, each for all of its shares before the next: it sends shares of
-// peers' chunks to those peers, two at a time; adds one packet of each column of a share of the rank's own chunk, and sends the
+// peers' chunks to those peers; adds one packet of each column of a share of the rank's own chunk, and sends the
 // sums to all; writes the shares of sums that came from peers to the output. A sum is rounded once, by its owner.
 //
 // Synchronisation: none but the packets themselves, st.relaxed.sys and ld.relaxed.sys of 128-bit words that hold data and epoch. .sys:
@@ -34,11 +34,12 @@ namespace fl {
 // N: the world size, or 0 for one known only at run time.
 template <class T, u32 N>
 FL_DEVICE void twoshot_wide(const PushArgs& a) {
-    constexpr u32 GROUP = N != 0 ? N : 4, U = 2;  // of how many ranks packets are under way together, and shares
+    constexpr u32 GROUP = N != 0 ? N : 4;  // of how many ranks packets are under way together
     const Comm c = {global(a.control), global(a.status), a.timeout_ns, a.rank, N != 0 ? N : a.world};
     const Comm turn = counting(c, __builtin_offsetof(PacketControl, twoshot_wide));
-    const Packs<T> in(global(a.in), a.count), out(global(a.out), a.count);
-    const u32 packs = in.packs(), columns = columns_of(packs, c.world), chunk = ROWS * columns;
+    const u64 in = global(a.in), out = global(a.out);
+    const Packs<T> shape(in, out, a.count);
+    const u32 packs = shape.packs(), columns = columns_of(packs, c.world), chunk = ROWS * columns;
     const u32 lane = thread() & 31, first = thread() / 32 * blocks() + block(), warps = blocks() * threads() / 32;
     const u32 tiles = (columns + 31) / 32;                      // of 32 columns, in a chunk
     const u32 others = N != 0 ? N - 1 : c.world - (c.world > 1);  // peers, or one more than none: a divisor
@@ -51,40 +52,35 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
     auto there = [&](u32 r, u32 i, u32 q) { return i < columns && r * chunk + row_of(q) * columns + i < packs; };
 
     // Share s of what goes to peers and comes from them: columns of one peer's chunk. Share s of the rank's own chunk: packets of a row.
-    auto of_peer = [&](const Packs<T>& b, u32 s) { return Column<T>{b, peer(s) * chunk + column(s), columns}; };
-    auto of_mine = [&](const Packs<T>& b, u32 s) { return Column<T>{b, c.rank * chunk + s / PACKETS * 32 + lane, columns}; };
-    auto load = [&](Packed (&x)[U][ROWS], u32 s) __attribute__((always_inline)) {
-#pragma unroll
-        for (u32 u = 0; u < U; u++) of_peer(in, s + u * warps).load(s + u * warps < shares && column(s + u * warps) < columns, x[u]);
-    };
+    auto of_peer = [&](u64 b, u32 s) { return Column<T>{shape, b, peer(s) * chunk + column(s), columns}; };
+    auto of_mine = [&](u64 b, u32 s) { return Column<T>{shape, b, c.rank * chunk + s / PACKETS * 32 + lane, columns}; };
 
     const bool early = packs < EARLY_BYTES / 16;
-    needed_before_wait(in.at(of_peer(in, first).first));
+    needed_before_wait(in + 16 * (u64)of_peer(in, first).first);
     wait_for_stream();
     if (early) release_stream();
     // The first columns, the epoch and the poison mark are on their way together.
     const u32 epoch = begin(turn);
     const bool failed = poisoned(c);
-    Packed x[U][ROWS];
+    Packed x[ROWS], rest = {};
     Words own[1];
-    load(x, first);
+    const bool any = first < shares && column(first) < columns;
+    of_peer(in, first).start(any, x, rest);
     of_mine(in, first).load(first < tiles * PACKETS && first / PACKETS * 32 + lane < columns, first % PACKETS, own[0]);
+    of_peer(in, first).settle(any, x, rest);
     const u64 now = epoch & 1 ? half : 0;
     const u64 part = now + c.rank * pitch, sum = 2 * half + part;  // where this rank sends
 
     if (!failed) {
         if (publishes(epoch)) fence_release();  // what the kernel before wrote, ahead of the packets: see packets.cuh
-        for (u32 s = first; s < shares; s += U * warps) {
-            if (s != first) load(x, s);
+        for (u32 s = first; s < shares; s += warps) {
+            const u32 to = peer(s), i = column(s);
+            if (i >= columns) continue;
+            if (s != first) of_peer(in, s).load(x);
+            const u64 box = global(a.box[to]) + part + 16 * (u64)i;
 #pragma unroll
-            for (u32 u = 0; u < U; u++) {
-                const u32 t = s + u * warps, to = peer(t), i = column(t);
-                if (t >= shares) continue;
-                const u64 box = global(a.box[to]) + part + 16 * (u64)i;
-#pragma unroll
-                for (u32 q = 0; q < PACKETS; q++)
-                    if (there(to, i, q)) store_packet(box + 16 * (u64)(q * columns), wide(packet_words(x[u], q), epoch));
-            }
+            for (u32 q = 0; q < PACKETS; q++)
+                if (there(to, i, q)) store_packet(box + 16 * (u64)(q * columns), wide(packet_words(x, q), epoch));
         }
         if (refreshes(epoch))
             for (u32 s = block() * threads() + thread(); s < a.slots; s += blocks() * threads()) {
@@ -113,23 +109,17 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
         of_mine(out, s).store(q, own[0]);
     }
 
-    for (u32 s = first; s < shares; s += U * warps) {
-        Wide p[PACKETS][U];
+    for (u32 s = first; s < shares; s += warps) {
+        const u32 owner = peer(s), i = column(s);
+        const u64 slots = sums + owner * pitch + 16 * (u64)i;
+        Wide p[PACKETS][1];
 #pragma unroll
-        for (u32 j = 0; j < PACKETS * U; j++) {
-            const u32 t = s + j % U * warps;
-            p[j / U][j % U] = wide({}, t < shares && there(peer(t), column(t), j / U) ? ~epoch : epoch);
-        }
-        auto owner = [&](u32 u) { return peer(s + u * warps); };
-        auto at = [&](u32 q, u32 u) { return sums + owner(u) * pitch + 16 * (u64)(q * columns + column(s + u * warps)); };
-        if (!collect(c, at, owner, epoch, p)) return;
+        for (u32 q = 0; q < PACKETS; q++) p[q][0] = wide({}, there(owner, i, q) ? ~epoch : epoch);
+        auto at = [&](u32 q, u32) { return slots + 16 * (u64)(q * columns); };
+        if (!collect(c, at, [&](u32) { return owner; }, epoch, p)) return;
 #pragma unroll
-        for (u32 u = 0; u < U; u++) {
-#pragma unroll
-            for (u32 k = 0; k < 3 * PACKETS; k++) word_of(x[u], k) = p[k / 3][u].w[k % 3];
-            const u32 t = s + u * warps;
-            if (t < shares && column(t) < columns) of_peer(out, t).store(x[u]);
-        }
+        for (u32 k = 0; k < 3 * PACKETS; k++) word_of(x, k) = p[k / 3][0].w[k % 3];
+        if (i < columns) of_peer(out, s).store(x);
     }
     if (publishes(epoch)) fence_release();  // behind the packets' loads: what peers published is then visible to the next kernel
     if (!early) release_stream();
@@ -137,14 +127,17 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
 
 template <class T>
 FL_DEVICE void twoshot_wide_any(const PushArgs& a) {
-    if (a.world == 8) return twoshot_wide<T, 8>(a);
-    return twoshot_wide<T, 0>(a);  // which polls four ranks together, so that 2 and 4 gain little by code of their own
+    switch (a.world) {
+    case 4: return twoshot_wide<T, 4>(a);
+    case 8: return twoshot_wide<T, 8>(a);
+    default: return twoshot_wide<T, 0>(a);
+    }
 }
 
 }  // namespace fl
 
 #define FL_ENTRY(name, T)                                                                          \
-    extern "C" __global__ void __launch_bounds__(512) name(FL_PARAM fl::PushArgs a) {           \
+    extern "C" __global__ void __launch_bounds__(512) name(FL_PARAM fl::PushArgs a) {              \
         fl::twoshot_wide_any<fl::T>(a);                                                            \
     }
 FL_ENTRY(allreduce_twoshot_wide_f32, F32)

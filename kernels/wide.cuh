@@ -46,96 +46,133 @@ constexpr u32 ROWS = 3, PACKETS = 4;
 // row_of is the row of packet q's first word. Where that pack is not there, nor is the packet.
 FL_DEVICE u32 row_of(u32 q) { return 3 * q / 4; }
 
-// A buffer of count elements in packs of 16 bytes; the last one may be cut short. What is beyond is read as 0, and not written.
+// How buffers of count elements go in packs of 16 bytes. What is beyond the end is read as 0, and not written. If both buffers are
+// aligned they are whole packs, and behind them perhaps a tail, which is cut short; otherwise all goes element by element.
 template <class T>
 struct Packs {
-    static constexpr u32 E = 4 / T::SIZE;  // elements in a word
-    u64 base;
-    u32 count, full;  // elements; packs that are one aligned word, the first so many or none
-    FL_DEVICE Packs(u64 b, u64 n) : base(b), count((u32)n), full(b % 16 == 0 ? (u32)n / T::V : 0) {}
+    static constexpr u32 E = 4 / T::SIZE, NONE = ~0u;  // elements in a word; no pack
+    u32 count, full, tail, words;                      // elements; whole packs; the tail, if any; whole words
+    bool aligned;
+    FL_DEVICE Packs(u64 in, u64 out, u64 n)
+        : count((u32)n), full((u32)n / T::V), tail((u32)n % T::V ? full : NONE), words((u32)n / E), aligned((in | out) % 16 == 0) {
+        if (!aligned) full = words = 0, tail = NONE;
+    }
     FL_DEVICE u32 packs() const { return (count + T::V - 1) / T::V; }
-    FL_DEVICE bool whole(u32 i) const { return i < full; }
-    FL_DEVICE bool ragged(u32 i) const { return i >= full && i < packs(); }  // there, and not whole
-    FL_DEVICE u64 at(u32 i) const { return base + 16 * (u64)i; }
-    // Words w, w + 1, … of pack i element by element, if p. No branches: the loads are in flight together.
-    template <u32 W>
-    FL_DEVICE void load_words(bool p, u32 i, u32 w, u32* x) const {
-#pragma unroll
-        for (u32 e = 0; e < W * E; e++) {
-            const u32 v = T::load_if(p && i * T::V + w * E + e < count, at(i) + 4 * w + e * T::SIZE) << (e % E * T::SIZE * 8);
-            x[e / E] = e % E == 0 ? v : x[e / E] | v;
-        }
-    }
-    template <u32 W>
-    FL_DEVICE void store_words(u32 i, u32 w, const u32* x) const {
-#pragma unroll
-        for (u32 e = 0; e < W * E; e++)
-            if (i * T::V + w * E + e < count) T::store(at(i) + 4 * w + e * T::SIZE, x[e / E] >> (e % E * T::SIZE * 8));
-    }
+    // Of the tail's words, three at most are whole, and of the next one may be half.
+    FL_DEVICE bool halved() const { return count % E != 0; }
+    FL_DEVICE u32 half() const { return count % T::V / E; }  // which one
 };
 
-// A column: the packs `first`, first + apart, …. What is ragged goes row by row: of an aligned buffer that is one pack at most.
+// A column: the packs `first`, first + apart, … of the buffer at base.
 template <class T>
 struct Column {
-    const Packs<T>& in;
+    static constexpr u32 E = Packs<T>::E;
+    const Packs<T>& packs;
+    u64 base;
     u32 first, apart;
-    FL_DEVICE u32 pack(u32 w) const { return first + w / 4 * apart; }  // where word w is
-    FL_DEVICE bool ragged() const {
-        return !in.whole(pack(4 * (ROWS - 1))) && (in.ragged(pack(0)) || in.ragged(pack(4)) || in.ragged(pack(8)));
+    FL_DEVICE u32 pack(u32 row) const { return first + row * apart; }
+    FL_DEVICE u32 word(u32 w) const { return 4 * pack(w / 4) + w % 4; }  // of the buffer: word w of the column
+    FL_DEVICE u64 pack_at(u32 i) const { return base + 16 * (u64)i; }
+    FL_DEVICE u64 word_at(u32 k) const { return base + 4 * (u64)k; }
+
+    FL_DEVICE void load(Packed (&x)[ROWS]) const {
+        Packed rest = {};
+        start(true, x, rest);
+        settle(true, x, rest);
     }
-    // load has what is whole on its way together, if p, and waits for none of it.
-    FL_DEVICE void load(bool p, Packed (&x)[ROWS]) const {
+    // start has the packs on their way together, if p, and waits for none. A tail is in `rest`, until settle.
+    FL_DEVICE void start(bool p, Packed (&x)[ROWS], Packed& rest) const {
 #pragma unroll
-        for (u32 j = 0; j < ROWS; j++) x[j] = load16_if(p && in.whole(pack(4 * j)), in.at(pack(4 * j)));
-        if (!p || !ragged()) return;
+        for (u32 j = 0; j < ROWS; j++) x[j] = load16_if(p && pack(j) < packs.full, pack_at(pack(j)));
+        if (!packs.aligned) {
 #pragma unroll 1
-        for (u32 j = 0; j < ROWS; j++) {
-            if (!in.ragged(pack(4 * j))) continue;
-            Packed v;
-            in.template load_words<4>(true, pack(4 * j), 0, v.w);
+            for (u32 w = 0; w < 4 * ROWS; w++) {
+                const u32 v = load_elements(p, word(w));
 #pragma unroll
-            for (u32 k = 0; k < ROWS; k++)
-                for (u32 w = 0; w < 4; w++) x[k].w[w] = k == j ? v.w[w] : x[k].w[w];
+                for (u32 k = 0; k < 4 * ROWS; k++) x[k / 4].w[k % 4] = k == w ? v : x[k / 4].w[k % 4];
+            }
         }
+        if (p && tail_row() != ROWS) rest = load_tail();
+    }
+    FL_DEVICE void settle(bool p, Packed (&x)[ROWS], const Packed& rest) const {
+        if (!p || tail_row() == ROWS) return;
+#pragma unroll
+        for (u32 k = 0; k < 4 * ROWS; k++) x[k / 4].w[k % 4] = tail_row() == k / 4 ? rest.w[k % 4] : x[k / 4].w[k % 4];
     }
     FL_DEVICE void store(const Packed (&x)[ROWS]) const {
 #pragma unroll
         for (u32 j = 0; j < ROWS; j++)
-            if (in.whole(pack(4 * j))) store16(in.at(pack(4 * j)), x[j]);
-        if (!ragged()) return;
+            if (pack(j) < packs.full) store16(pack_at(pack(j)), x[j]);
+        if (!packs.aligned) {
 #pragma unroll 1
-        for (u32 j = 0; j < ROWS; j++) {
-            if (!in.ragged(pack(4 * j))) continue;
-            Packed v = x[0];
+            for (u32 w = 0; w < 4 * ROWS; w++) {
+                u32 v = x[0].w[0];
 #pragma unroll
-            for (u32 k = 1; k < ROWS; k++)
-                for (u32 w = 0; w < 4; w++) v.w[w] = k == j ? x[k].w[w] : v.w[w];
-            in.template store_words<4>(pack(4 * j), 0, v.w);
+                for (u32 k = 1; k < 4 * ROWS; k++) v = k == w ? x[k / 4].w[k % 4] : v;
+                store_elements(word(w), v);
+            }
         }
+        if (tail_row() == ROWS) return;
+        Packed rest;
+#pragma unroll
+        for (u32 k = 0; k < 4; k++) rest.w[k] = tail_row() == 0 ? x[0].w[k] : tail_row() == 1 ? x[1].w[k] : x[2].w[k];
+        store_tail(rest);
     }
     // The same of the words of packet q alone.
     FL_DEVICE void load(bool p, u32 q, Words& v) const {
 #pragma unroll
-        for (u32 e = 0; e < 3; e++) {
-            const u32 w = 3 * q + e;
-            v.w[e] = load4_if(p && in.whole(pack(w)), in.at(pack(w)) + 4 * (w % 4));
-        }
-        if (!p || !ragged()) return;
+        for (u32 e = 0; e < 3; e++) v.w[e] = load4_if(p && word(3 * q + e) < packs.words, word_at(word(3 * q + e)));
+        if (!p || !by_elements(q)) return;
 #pragma unroll
-        for (u32 e = 0; e < 3; e++) {
-            const u32 w = 3 * q + e;
-            u32 x;
-            in.template load_words<1>(in.ragged(pack(w)), pack(w), w % 4, &x);
-            v.w[e] |= x;
-        }
+        for (u32 e = 0; e < 3; e++) v.w[e] |= load_elements(word(3 * q + e) >= packs.words, word(3 * q + e));
     }
     FL_DEVICE void store(u32 q, const Words& v) const {
 #pragma unroll
-        for (u32 e = 0; e < 3; e++) {
-            const u32 w = 3 * q + e;
-            if (in.whole(pack(w))) store4(in.at(pack(w)) + 4 * (w % 4), v.w[e]);
-            else in.template store_words<1>(pack(w), w % 4, &v.w[e]);
+        for (u32 e = 0; e < 3; e++)
+            if (word(3 * q + e) < packs.words) store4(word_at(word(3 * q + e)), v.w[e]);
+        if (!by_elements(q)) return;
+#pragma unroll
+        for (u32 e = 0; e < 3; e++)
+            if (word(3 * q + e) >= packs.words) store_elements(word(3 * q + e), v.w[e]);
+    }
+
+    FL_DEVICE u32 tail_row() const { return packs.tail == pack(0) ? 0 : packs.tail == pack(1) ? 1 : packs.tail == pack(2) ? 2 : ROWS; }
+    FL_DEVICE Packed load_tail() const {
+        const u64 a = pack_at(packs.tail);
+        Packed v;
+#pragma unroll
+        for (u32 k = 0; k < 4; k++) v.w[k] = load4_if(k < packs.half(), a + 4 * k);
+        if (E == 1) return v;
+        const u32 half = T::load_if(packs.halved(), a + 4 * packs.half());
+#pragma unroll
+        for (u32 k = 0; k < 4; k++) v.w[k] |= k == packs.half() ? half : 0;
+        return v;
+    }
+    FL_DEVICE void store_tail(const Packed& v) const {
+        const u64 a = pack_at(packs.tail);
+        u32 half = v.w[0];
+#pragma unroll
+        for (u32 k = 0; k < 4; k++) {
+            if (k < packs.half()) store4(a + 4 * k, v.w[k]);
+            half = k == packs.half() ? v.w[k] : half;
         }
+        if (packs.halved()) T::store(a + 4 * packs.half(), half);
+    }
+    FL_DEVICE bool by_elements(u32 q) const {
+        bool half = false;
+#pragma unroll
+        for (u32 e = 0; e < 3; e++) half |= word(3 * q + e) == packs.words;
+        return !packs.aligned || (packs.halved() && half);
+    }
+    // Word k element by element, if p. No branches: the loads are in flight together.
+    FL_DEVICE u32 load_elements(bool p, u32 k) const {
+        u32 v = T::load_if(p && k * E < packs.count, word_at(k));
+        if (E == 2) v |= T::load_if(p && k * E + 1 < packs.count, word_at(k) + T::SIZE) << 16;
+        return v;
+    }
+    FL_DEVICE void store_elements(u32 k, u32 v) const {
+        if (k * E < packs.count) T::store(word_at(k), v);
+        if (E == 2 && k * E + 1 < packs.count) T::store(word_at(k) + T::SIZE, v >> 16);
     }
 };
 
