@@ -47,7 +47,8 @@ FL_DEVICE void oneshot_wide(const PushArgs& a) {
     // The first column, the epoch and the poison mark are on their way together.
     const u32 epoch = begin(turn);
     const bool failed = poisoned(c);
-    Packed x[ROWS], rest = {};
+    Packed x[ROWS];
+    Rest rest = {};
     Column<T>{shape, in, first, columns}.start(first < columns, x, rest);
     Column<T>{shape, in, first, columns}.settle(first < columns, x, rest);
     const u64 now = epoch & 1 ? half : 0;

@@ -62,7 +62,8 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
     // The first columns, the epoch and the poison mark are on their way together.
     const u32 epoch = begin(turn);
     const bool failed = poisoned(c);
-    Packed x[ROWS], rest = {};
+    Packed x[ROWS];
+    Rest rest = {};
     Words own[1];
     const bool any = first < shares && column(first) < columns;
     of_peer(in, first).start(any, x, rest);

@@ -63,6 +63,8 @@ struct Packs {
     FL_DEVICE u32 half() const { return count % T::V / E; }  // which one
 };
 
+struct Rest { Packed v; u32 half; };  // a tail: its whole words, and the half one
+
 // A column: the packs `first`, first + apart, … of the buffer at base.
 template <class T>
 struct Column {
@@ -76,28 +78,31 @@ struct Column {
     FL_DEVICE u64 word_at(u32 k) const { return base + 4 * (u64)k; }
 
     FL_DEVICE void load(Packed (&x)[ROWS]) const {
-        Packed rest = {};
+        Rest rest = {};
         start(true, x, rest);
         settle(true, x, rest);
     }
-    // start has the packs on their way together, if p, and waits for none. A tail is in `rest`, until settle.
-    FL_DEVICE void start(bool p, Packed (&x)[ROWS], Packed& rest) const {
+    // start has what is aligned on its way together, if p, and waits for nothing. settle does the rest.
+    FL_DEVICE void start(bool p, Packed (&x)[ROWS], Rest& rest) const {
 #pragma unroll
         for (u32 j = 0; j < ROWS; j++) x[j] = load16_if(p && pack(j) < packs.full, pack_at(pack(j)));
+        if (p && tail_row() != ROWS) load_tail(rest);
+    }
+    FL_DEVICE void settle(bool p, Packed (&x)[ROWS], Rest& rest) const {
+        if (!p || (packs.aligned && tail_row() == ROWS)) return;
         if (!packs.aligned) {
 #pragma unroll 1
             for (u32 w = 0; w < 4 * ROWS; w++) {
-                const u32 v = load_elements(p, word(w));
+                const u32 v = load_elements(true, word(w));
 #pragma unroll
                 for (u32 k = 0; k < 4 * ROWS; k++) x[k / 4].w[k % 4] = k == w ? v : x[k / 4].w[k % 4];
             }
+            return;
         }
-        if (p && tail_row() != ROWS) rest = load_tail();
-    }
-    FL_DEVICE void settle(bool p, Packed (&x)[ROWS], const Packed& rest) const {
-        if (!p || tail_row() == ROWS) return;
 #pragma unroll
-        for (u32 k = 0; k < 4 * ROWS; k++) x[k / 4].w[k % 4] = tail_row() == k / 4 ? rest.w[k % 4] : x[k / 4].w[k % 4];
+        for (u32 k = 0; k < 4; k++) rest.v.w[k] |= k == packs.half() ? rest.half : 0;
+#pragma unroll
+        for (u32 k = 0; k < 4 * ROWS; k++) x[k / 4].w[k % 4] = tail_row() == k / 4 ? rest.v.w[k % 4] : x[k / 4].w[k % 4];
     }
     FL_DEVICE void store(const Packed (&x)[ROWS]) const {
 #pragma unroll
@@ -137,16 +142,11 @@ struct Column {
     }
 
     FL_DEVICE u32 tail_row() const { return packs.tail == pack(0) ? 0 : packs.tail == pack(1) ? 1 : packs.tail == pack(2) ? 2 : ROWS; }
-    FL_DEVICE Packed load_tail() const {
+    FL_DEVICE void load_tail(Rest& rest) const {
         const u64 a = pack_at(packs.tail);
-        Packed v;
 #pragma unroll
-        for (u32 k = 0; k < 4; k++) v.w[k] = load4_if(k < packs.half(), a + 4 * k);
-        if (E == 1) return v;
-        const u32 half = T::load_if(packs.halved(), a + 4 * packs.half());
-#pragma unroll
-        for (u32 k = 0; k < 4; k++) v.w[k] |= k == packs.half() ? half : 0;
-        return v;
+        for (u32 k = 0; k < 4; k++) rest.v.w[k] = load4_if(k < packs.half(), a + 4 * k);
+        if (E != 1) rest.half = T::load_if(packs.halved(), a + 4 * packs.half());
     }
     FL_DEVICE void store_tail(const Packed& v) const {
         const u64 a = pack_at(packs.tail);
