@@ -74,8 +74,13 @@ FL_DEVICE void load_packet_if(bool p, u64 a, Packet& v) {
                  : "+l"(v.w[0]), "+l"(v.w[1]) : "l"(a), "r"((u32)p) : "memory");
 }
 
-// late is 0 once both words are of this epoch.
-FL_DEVICE u32 late(const Packet& p, u32 epoch) { return (epoch_of(p.w[0]) ^ epoch) | (epoch_of(p.w[1]) ^ epoch); }
+// late is 0 once both words are of this epoch. It is (x ^ epoch) | (y ^ epoch), which a compiler left to itself takes for two
+// comparisons, and many of them for a chain in which each waits for the one before.
+FL_DEVICE u32 late(const Packet& p, u32 epoch) {
+    u32 v;
+    asm("lop3.b32 %0, %1, %2, %3, 0x7e;" : "=r"(v) : "r"(epoch_of(p.w[0])), "r"(epoch_of(p.w[1])), "r"(epoch));
+    return v;
+}
 // seen_of is the epoch of a late word, if one is late.
 FL_DEVICE u32 seen_of(const Packet& p, u32 epoch) { return epoch_of(p.w[1]) != epoch ? epoch_of(p.w[1]) : epoch_of(p.w[0]); }
 
