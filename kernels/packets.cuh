@@ -196,32 +196,40 @@ FL_DEVICE void report_packets(const Comm& c, u32 epoch, const From& from, const 
     store_relaxed_sys(rec + __builtin_offsetof(Record, code), code);
 }
 
+FL_DEVICE void end_thread() { asm volatile("exit;" ::: "memory"); }
+
 // collect polls packets until all are of this epoch, those that are already when it is called excepted: packet (u, k) is at(u, k), and
-// sent by rank from(k). The loads of one round are in flight together, and only what has not come is loaded again. False
-// when the time is up or the host says stop: that has been reported, and the call must end without a result. The clock and
-// the host's word are looked at once in 128 rounds: every thread polls here, so that in the emulator, where all take turns,
-// 128 of them already take a while.
+// sent by rank from(k). The loads of one round are in flight together, and only what has not come is loaded again. When the
+// time is up or the host says stop, that is reported, and the thread ends here: the loop has one way out, and what comes
+// behind it need not ask which way was taken. So the result is true. The clock and the host's word are looked at once in
+// 128 rounds: every thread polls here, so that in the emulator, where all take turns, 128 of them already take a while.
 template <class P, u32 G, u32 U, class At, class From>
 FL_DEVICE bool collect(const Comm& c, const At& at, const From& from, u32 epoch, P (&p)[U][G]) {
+    auto any_late = [&] {
+        u32 any = 0;
+#pragma unroll
+        for (u32 j = 0; j < U * G; j++) any |= late(p[j / G][j % G], epoch);
+        return any != 0;
+    };
     u64 deadline = 0;
-    for (u32 n = 1;; n++) {
+    u32 n = 1;
+    do {
 #pragma unroll
         for (u32 j = 0; j < U * G; j++) {
             P& q = p[j / G][j % G];
             load_packet_if(late(q, epoch) != 0, at(j / G, j % G), q);
         }
-        u32 any = 0;
-#pragma unroll
-        for (u32 j = 0; j < U * G; j++) any |= late(p[j / G][j % G], epoch);
-        if (any == 0) return true;
-        if (n % 128 != 0) continue;
-        const u64 t = now_ns();
-        if (deadline == 0) deadline = t + c.timeout_ns;
-        const u32 code = load_relaxed_sys(c.status) != 0 ? CODE_ABORTED : t > deadline ? CODE_TIMEOUT : CODE_OK;
-        if (code == CODE_OK) continue;
-        report_packets(c, opaque(epoch), from, p, code);
-        return false;
-    }
+        if (n++ % 128 == 0) {  // while the loads are under way
+            const u64 t = now_ns();
+            if (deadline == 0) deadline = t + c.timeout_ns;
+            const u32 code = load_relaxed_sys(c.status) != 0 ? CODE_ABORTED : t > deadline ? CODE_TIMEOUT : CODE_OK;
+            if (code != CODE_OK && any_late()) {
+                report_packets(c, opaque(epoch), from, p, code);
+                end_thread();
+            }
+        }
+    } while (any_late());
+    return true;
 }
 
 // collect_sum adds to this rank's own U pairs what all ranks sent, in rank order: that of (rank r, pair u) at a + r × pitch + u × step.
