@@ -51,6 +51,9 @@ FL_DEVICE Comm counting(Comm c, u32 offset) {
     return c;
 }
 
+// opaque: as that of 32 bits.
+FL_DEVICE u64 opaque(u64 v) { asm volatile("mov.u64 %0, %0;" : "+l"(v)); return v; }
+
 // ---- Packets ----
 
 struct Packet { u64 w[2]; };
@@ -117,18 +120,24 @@ struct Pairs {
     FL_DEVICE bool whole(u32 i) const { return i < full; }
     FL_DEVICE u64 at(u32 i) const { return base + 8 * (u64)i; }
     FL_DEVICE Pair load(u32 i) const {
-        if (whole(i)) return load8(at(i));
+        u64 a = at(i);
+        if (whole(i)) return load8(a);
         Pair p = {};
+        a = opaque(a);  // so that no address of an element is made ready ahead of a loop
+        const u32 o = opaque(i * V);
 #pragma unroll
         for (u32 e = 0; e < V; e++)
-            p.w[e * T::SIZE / 4] |= T::load_if(i * V + e < count, at(i) + e * T::SIZE) << (e * T::SIZE % 4 * 8);
+            p.w[e * T::SIZE / 4] |= T::load_if(o + e < count, a + e * T::SIZE) << (e * T::SIZE % 4 * 8);
         return p;
     }
     FL_DEVICE void store(u32 i, const Pair& p) const {
-        if (whole(i)) return store8(at(i), p);
+        u64 a = at(i);
+        if (whole(i)) return store8(a, p);
+        a = opaque(a);
+        const u32 o = opaque(i * V);
 #pragma unroll
         for (u32 e = 0; e < V; e++)
-            if (i * V + e < count) T::store(at(i) + e * T::SIZE, p.w[e * T::SIZE / 4] >> (e * T::SIZE % 4 * 8));
+            if (o + e < count) T::store(a + e * T::SIZE, p.w[e * T::SIZE / 4] >> (e * T::SIZE % 4 * 8));
     }
 };
 
