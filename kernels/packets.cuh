@@ -105,6 +105,10 @@ FL_DEVICE Pair load8_if(bool p, u64 a) {
 FL_DEVICE void store8(u64 a, const Pair& v) {
     asm volatile("st.global.v2.u32 [%0], {%1, %2};" :: "l"(a), "r"(v.w[0]), "r"(v.w[1]) : "memory");
 }
+FL_DEVICE void store8_if(bool p, u64 a, const Pair& v) {
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %3, 0;\n\t@p st.global.v2.u32 [%0], {%1, %2};\n\t}"
+                 :: "l"(a), "r"(v.w[0]), "r"(v.w[1]), "r"((u32)p) : "memory");
+}
 
 FL_DEVICE Packet packet(const Pair& v, u32 epoch) { return {{join(v.w[0], epoch), join(v.w[1], epoch)}}; }
 
@@ -118,6 +122,7 @@ struct Pairs {
     FL_DEVICE Pairs(u64 b, u64 n) : base(b), count((u32)n), full(b % 8 == 0 ? (u32)n / V : 0) {}
     FL_DEVICE u32 pairs() const { return (count + V - 1) / V; }
     FL_DEVICE bool whole(u32 i) const { return i < full; }
+    FL_DEVICE bool broken(u32 i) const { return (i >= full) & (i < pairs()); }
     FL_DEVICE u64 at(u32 i) const { return base + 8 * (u64)i; }
     FL_DEVICE Pair load(u32 i) const {
         u64 a = at(i);
