@@ -255,10 +255,11 @@ FL_DEVICE bool collect_sum(const Comm& c, u64 a, u64 pitch, u64 step, u32 end, u
     float acc[U][T::V];
     for (u32 g = 0; g < world; g += GROUP) {
         Packet p[U][GROUP];
+        const u32 rank = opaque(c.rank);  // so that what a comparison with it gives is not kept from one loop for another
 #pragma unroll
         for (u32 j = 0; j < U * GROUP; j++) {
             const u32 r = g + j % GROUP, u = j / GROUP;
-            const bool there = r == c.rank || (N == 0 && r >= world) || (u != 0 && u >= end);
+            const bool there = r == rank || (N == 0 && r >= world) || (u != 0 && u >= end);
             p[u][j % GROUP] = packet(own[u], there ? epoch : ~epoch);
         }
         const u64 base = a + g * pitch;
