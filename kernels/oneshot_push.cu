@@ -67,7 +67,7 @@ FL_DEVICE void oneshot_push(const PushArgs& a) {
     };
 
     const bool early = pairs < EARLY_BYTES / 8;
-    needed_before_wait(in.at(first));
+    needed_before_wait(in.at(first) | (turn.control + 4 * block()) | in.full);
     wait_for_stream();
     if (early) release_stream();
     // The first pairs, the epoch and the poison mark are on their way together.

@@ -64,7 +64,7 @@ FL_DEVICE void twoshot_push(const PushArgs& a) {
     };
 
     const bool early = pairs < EARLY_BYTES / 8;
-    needed_before_wait(in.at(my_chunk + first));
+    needed_before_wait(in.at(my_chunk + first) | in.full);
     wait_for_stream();
     if (early) release_stream();
     // The first pairs, the epoch and the poison mark are on their way together.
