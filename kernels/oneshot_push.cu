@@ -36,22 +36,38 @@ FL_DEVICE void oneshot_push(const PushArgs& a) {
     const u32 first = block() * threads() + thread(), stride = blocks() * threads(), pairs = in.pairs();
     const Boxes<N> boxes(c, a.box);
     const u64 pitch = 16 * a.slots, half = c.world * pitch;
-    const u64 my_box = boxes[0] + 16 * (u64)first;
 
     // load has the pairs i, i + stride, … on their way together, where they are whole.
     auto load = [&](Pair (&x)[U], u32 i) {
 #pragma unroll
         for (u32 u = 0; u < U; u++) x[u] = load8_if(in.whole(i + u * stride), in.at(i + u * stride));
     };
-    // load_rest loads those that are not.
+    // load_rest loads those that are not. Seldom is there one, so one branch asks for all.
     auto load_rest = [&](Pair (&x)[U], u32 i) {
+        bool rest = false;
+#pragma unroll
+        for (u32 u = 0; u < U; u++) rest |= in.broken(i + u * stride);
+        if (!rest) return;
 #pragma unroll
         for (u32 u = 0; u < U; u++)
-            if (const u32 at = i + u * stride; at < pairs && !in.whole(at)) x[u] = in.load(at);
+            if (in.broken(i + u * stride)) x[u] = in.load(i + u * stride);
+    };
+    // store stores pairs as these load them.
+    auto store = [&](const Pair (&x)[U], u32 i) {
+        bool rest = false;
+#pragma unroll
+        for (u32 u = 0; u < U; u++) {
+            store8_if(out.whole(i + u * stride), out.at(i + u * stride), x[u]);
+            rest |= out.broken(i + u * stride);
+        }
+        if (!rest) return;
+#pragma unroll
+        for (u32 u = 0; u < U; u++)
+            if (out.broken(i + u * stride)) out.store(i + u * stride, x[u]);
     };
 
     const bool early = pairs < EARLY_BYTES / 8;
-    needed_before_wait(in.at(first));
+    needed_before_wait(in.at(first) | (turn.control + 4 * block()) | in.full);
     wait_for_stream();
     if (early) release_stream();
     // The first pairs, the epoch and the poison mark are on their way together.
@@ -68,14 +84,15 @@ FL_DEVICE void oneshot_push(const PushArgs& a) {
         Pair more[U];
 #pragma unroll
         for (u32 u = 0; u < U; u++) more[u] = x[u];
-        for (u32 i = first; i < pairs; i += U * stride) {
-            if (i != first) {
-                load(more, i);
-                load_rest(more, i);
-            }
+        u32 i = first;
+        while (i < pairs) {
 #pragma unroll
             for (u32 u = 0; u < U; u++)
                 if (i + u * stride < pairs) boxes.send(mine + 16 * (u64)(i + u * stride), packet(more[u], epoch));
+            i += U * stride;
+            if (i >= pairs) break;
+            load(more, i);
+            load_rest(more, i);
         }
         if (refreshes(epoch))
             for (u64 i = pairs + first; i < a.slots; i += stride) boxes.send(mine + 16 * i, packet({}, epoch));
@@ -85,21 +102,19 @@ FL_DEVICE void oneshot_push(const PushArgs& a) {
     if (thread() / 32 == threads() / 32 - 1) commit(turn, epoch);
     if (failed) return;
 
-    for (u32 i = first; i < pairs; i += U * stride) {
-        if (i != first) {
-            load(x, i);
-            load_rest(x, i);
-        }
-        u32 end = 1;
+    u32 i = first, end;
+    while (i < pairs) {
+        end = 1;
 #pragma unroll
         for (u32 u = 1; u < U; u++) end += i + u * stride < pairs;
-        if (!collect_sum<T, N>(c, my_box + now + 16 * (u64)(i - first), pitch, 16 * (u64)stride, end, epoch, x)) return;
-#pragma unroll
-        for (u32 u = 0; u < U; u++)
-            if (u < end) out.store(i + u * stride, x[u]);
+        if (!collect_sum<T, N>(c, boxes[0] + now + 16 * (u64)i, pitch, 16 * (u64)stride, end, epoch, x)) return;
+        store(x, i);
+        i += U * stride;
+        if (i >= pairs) break;
+        load(x, i);
+        load_rest(x, i);
     }
     if (publishes(epoch)) fence_release();  // behind the packets' loads: what peers published is then visible to the next kernel
-    if (!early) release_stream();
 }
 
 template <class T>

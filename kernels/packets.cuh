@@ -51,6 +51,9 @@ FL_DEVICE Comm counting(Comm c, u32 offset) {
     return c;
 }
 
+// opaque: as that of 32 bits.
+FL_DEVICE u64 opaque(u64 v) { asm volatile("mov.u64 %0, %0;" : "+l"(v)); return v; }
+
 // ---- Packets ----
 
 struct Packet { u64 w[2]; };
@@ -74,8 +77,13 @@ FL_DEVICE void load_packet_if(bool p, u64 a, Packet& v) {
                  : "+l"(v.w[0]), "+l"(v.w[1]) : "l"(a), "r"((u32)p) : "memory");
 }
 
-// late is 0 once both words are of this epoch.
-FL_DEVICE u32 late(const Packet& p, u32 epoch) { return (epoch_of(p.w[0]) ^ epoch) | (epoch_of(p.w[1]) ^ epoch); }
+// late is 0 once both words are of this epoch. It is (x ^ epoch) | (y ^ epoch), which a compiler left to itself takes for two
+// comparisons, and many of them for a chain in which each waits for the one before.
+FL_DEVICE u32 late(const Packet& p, u32 epoch) {
+    u32 v;
+    asm("lop3.b32 %0, %1, %2, %3, 0x7e;" : "=r"(v) : "r"(epoch_of(p.w[0])), "r"(epoch_of(p.w[1])), "r"(epoch));
+    return v;
+}
 // seen_of is the epoch of a late word, if one is late.
 FL_DEVICE u32 seen_of(const Packet& p, u32 epoch) { return epoch_of(p.w[1]) != epoch ? epoch_of(p.w[1]) : epoch_of(p.w[0]); }
 
@@ -97,6 +105,10 @@ FL_DEVICE Pair load8_if(bool p, u64 a) {
 FL_DEVICE void store8(u64 a, const Pair& v) {
     asm volatile("st.global.v2.u32 [%0], {%1, %2};" :: "l"(a), "r"(v.w[0]), "r"(v.w[1]) : "memory");
 }
+FL_DEVICE void store8_if(bool p, u64 a, const Pair& v) {
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %3, 0;\n\t@p st.global.v2.u32 [%0], {%1, %2};\n\t}"
+                 :: "l"(a), "r"(v.w[0]), "r"(v.w[1]), "r"((u32)p) : "memory");
+}
 
 FL_DEVICE Packet packet(const Pair& v, u32 epoch) { return {{join(v.w[0], epoch), join(v.w[1], epoch)}}; }
 
@@ -110,20 +122,27 @@ struct Pairs {
     FL_DEVICE Pairs(u64 b, u64 n) : base(b), count((u32)n), full(b % 8 == 0 ? (u32)n / V : 0) {}
     FL_DEVICE u32 pairs() const { return (count + V - 1) / V; }
     FL_DEVICE bool whole(u32 i) const { return i < full; }
+    FL_DEVICE bool broken(u32 i) const { return (i >= full) & (i < pairs()); }
     FL_DEVICE u64 at(u32 i) const { return base + 8 * (u64)i; }
     FL_DEVICE Pair load(u32 i) const {
-        if (whole(i)) return load8(at(i));
+        u64 a = at(i);
+        if (whole(i)) return load8(a);
         Pair p = {};
+        a = opaque(a);  // so that no address of an element is made ready ahead of a loop
+        const u32 o = opaque(i * V);
 #pragma unroll
         for (u32 e = 0; e < V; e++)
-            p.w[e * T::SIZE / 4] |= T::load_if(i * V + e < count, at(i) + e * T::SIZE) << (e * T::SIZE % 4 * 8);
+            p.w[e * T::SIZE / 4] |= T::load_if(o + e < count, a + e * T::SIZE) << (e * T::SIZE % 4 * 8);
         return p;
     }
     FL_DEVICE void store(u32 i, const Pair& p) const {
-        if (whole(i)) return store8(at(i), p);
+        u64 a = at(i);
+        if (whole(i)) return store8(a, p);
+        a = opaque(a);
+        const u32 o = opaque(i * V);
 #pragma unroll
         for (u32 e = 0; e < V; e++)
-            if (i * V + e < count) T::store(at(i) + e * T::SIZE, p.w[e * T::SIZE / 4] >> (e * T::SIZE % 4 * 8));
+            if (o + e < count) T::store(a + e * T::SIZE, p.w[e * T::SIZE / 4] >> (e * T::SIZE % 4 * 8));
     }
 };
 
@@ -192,32 +211,40 @@ FL_DEVICE void report_packets(const Comm& c, u32 epoch, const From& from, const 
     store_relaxed_sys(rec + __builtin_offsetof(Record, code), code);
 }
 
+FL_DEVICE void end_thread() { asm volatile("exit;" ::: "memory"); }
+
 // collect polls packets until all are of this epoch, those that are already when it is called excepted: packet (u, k) is at(u, k), and
-// sent by rank from(k). The loads of one round are in flight together, and only what has not come is loaded again. False
-// when the time is up or the host says stop: that has been reported, and the call must end without a result. The clock and
-// the host's word are looked at once in 128 rounds: every thread polls here, so that in the emulator, where all take turns,
-// 128 of them already take a while.
+// sent by rank from(k). The loads of one round are in flight together, and only what has not come is loaded again. When the
+// time is up or the host says stop, that is reported, and the thread ends here: the loop has one way out, and what comes
+// behind it need not ask which way was taken. So the result is true. The clock and the host's word are looked at once in
+// 128 rounds: every thread polls here, so that in the emulator, where all take turns, 128 of them already take a while.
 template <class P, u32 G, u32 U, class At, class From>
 FL_DEVICE bool collect(const Comm& c, const At& at, const From& from, u32 epoch, P (&p)[U][G]) {
+    auto any_late = [&] {
+        u32 any = 0;
+#pragma unroll
+        for (u32 j = 0; j < U * G; j++) any |= late(p[j / G][j % G], epoch);
+        return any != 0;
+    };
     u64 deadline = 0;
-    for (u32 n = 1;; n++) {
+    u32 n = 1;
+    do {
 #pragma unroll
         for (u32 j = 0; j < U * G; j++) {
             P& q = p[j / G][j % G];
             load_packet_if(late(q, epoch) != 0, at(j / G, j % G), q);
         }
-        u32 any = 0;
-#pragma unroll
-        for (u32 j = 0; j < U * G; j++) any |= late(p[j / G][j % G], epoch);
-        if (any == 0) return true;
-        if (n % 128 != 0) continue;
-        const u64 t = now_ns();
-        if (deadline == 0) deadline = t + c.timeout_ns;
-        const u32 code = load_relaxed_sys(c.status) != 0 ? CODE_ABORTED : t > deadline ? CODE_TIMEOUT : CODE_OK;
-        if (code == CODE_OK) continue;
-        report_packets(c, opaque(epoch), from, p, code);
-        return false;
-    }
+        if (n++ % 128 == 0) {  // while the loads are under way
+            const u64 t = now_ns();
+            if (deadline == 0) deadline = t + c.timeout_ns;
+            const u32 code = load_relaxed_sys(c.status) != 0 ? CODE_ABORTED : t > deadline ? CODE_TIMEOUT : CODE_OK;
+            if (code != CODE_OK && any_late()) {
+                report_packets(c, opaque(epoch), from, p, code);
+                end_thread();
+            }
+        }
+    } while (any_late());
+    return true;
 }
 
 // collect_sum adds to this rank's own U pairs what all ranks sent, in rank order: that of (rank r, pair u) at a + r × pitch + u × step.
@@ -229,10 +256,11 @@ FL_DEVICE bool collect_sum(const Comm& c, u64 a, u64 pitch, u64 step, u32 end, u
     float acc[U][T::V];
     for (u32 g = 0; g < world; g += GROUP) {
         Packet p[U][GROUP];
+        const u32 rank = opaque(c.rank);  // so that what a comparison with it gives is not kept from one loop for another
 #pragma unroll
         for (u32 j = 0; j < U * GROUP; j++) {
             const u32 r = g + j % GROUP, u = j / GROUP;
-            const bool there = r == c.rank || (N == 0 && r >= world) || (u != 0 && u >= end);
+            const bool there = r == rank || (N == 0 && r >= world) || (u != 0 && u >= end);
             p[u][j % GROUP] = packet(own[u], there ? epoch : ~epoch);
         }
         const u64 base = a + g * pitch;

@@ -48,35 +48,23 @@ FL_DEVICE void twoshot_push(const PushArgs& a) {
             x[k] = load8_if((N != 0 || g + k < c.world) && i < chunk && in.whole(at), in.at(at));
         }
     };
-    // broken: which of these, bit k, are there and not whole. None are where the last chunk's is whole.
-    auto broken = [&](const Pairs<T>& b, u32 i, u32 g, auto chunk_of) {
-        u32 bits = 0;
-        if (!b.whole(last_chunk + i))
-#pragma unroll
-            for (u32 k = 0; k < GROUP; k++) {
-                const u32 at = chunk_of(g + k) * chunk + i;
-                if ((N != 0 || g + k < c.world) && at < pairs && !b.whole(at)) bits |= 1u << k;
-            }
-        return bits;
-    };
-    auto dest = [&](u32 k) { return boxes.dest(k); };
-    auto same = [&](u32 k) { return k; };
-
-    // load_rest loads those that are not whole, one by one: of an aligned buffer that is one in all.
+    // load_rest loads those that are there and not whole, one by one: of an aligned buffer that is one in all, and none where the
+    // last chunk's is whole.
     auto load_rest = [&](Pair (&x)[GROUP], u32 g, u32 i) __attribute__((always_inline)) {
-        if (const u32 bits = broken(in, i, g, dest); bits != 0)
+        if (in.whole(last_chunk + i)) return;
 #pragma unroll 1
-            for (u32 k = 0; k < GROUP; k++) {
-                if ((bits >> k & 1) == 0) continue;
-                const Pair p = in.load(boxes.dest(g + k) * chunk + i);
+        for (u32 k = 0; k < GROUP && (N != 0 || g + k < c.world); k++) {
+            const u32 at = boxes.dest(g + k) * chunk + i;
+            if (!in.broken(at)) continue;
+            const Pair p = in.load(at);
 #pragma unroll
-                for (u32 j = 0; j < GROUP; j++)
-                    if (j == k) x[j] = p;
-            }
+            for (u32 j = 0; j < GROUP; j++)
+                if (j == k) x[j] = p;
+        }
     };
 
     const bool early = pairs < EARLY_BYTES / 8;
-    needed_before_wait(in.at(my_chunk + first));
+    needed_before_wait(in.at(my_chunk + first) | in.full);
     wait_for_stream();
     if (early) release_stream();
     // The first pairs, the epoch and the poison mark are on their way together.
@@ -88,21 +76,24 @@ FL_DEVICE void twoshot_push(const PushArgs& a) {
     const u64 now = epoch & 1 ? half : 0;
     const u64 part = now + c.rank * pitch, sum = 2 * half + part;  // where this rank sends
 
-    Pair own[1] = {};
+    Pair own[1] = {x[0]};
     if (!failed) {
         if (publishes(epoch)) fence_release();  // what the kernel before wrote, ahead of the packets: see packets.cuh
-        for (u32 i = first; i < chunk; i += stride)
-            for (u32 g = 0; g < c.world; g += GROUP) {
-                if (i != first || g != 0) {
-                    load(x, g, i);
-                    load_rest(x, g, i);
-                }
-                if (i == first && g == 0) own[0] = x[0];
+        u32 i = first, g = 0;
+        while (i < chunk) {
 #pragma unroll
-                for (u32 k = 0; k < GROUP; k++)
-                    if (g + k != 0 && (N != 0 || g + k < c.world) && boxes.dest(g + k) * chunk + i < pairs)
-                        store_packet(boxes[g + k] + part + 16 * (u64)i, packet(x[k], epoch));
+            for (u32 k = 0; k < GROUP; k++)
+                if (g + k != 0 && (N != 0 || g + k < c.world) && boxes.dest(g + k) * chunk + i < pairs)
+                    store_packet(boxes[g + k] + part + 16 * (u64)i, packet(x[k], epoch));
+            g += GROUP;
+            if (N != 0 || g >= c.world) {
+                g = 0;
+                i += stride;
             }
+            if (i >= chunk) break;
+            load(x, g, i);
+            load_rest(x, g, i);
+        }
         if (refreshes(epoch))
             for (u64 i = first; i < a.slots; i += stride) {
                 for (u32 k = 1; k < c.world; k++)
@@ -127,26 +118,30 @@ FL_DEVICE void twoshot_push(const PushArgs& a) {
     for (u32 i = first; i < chunk; i += stride)
         for (u32 g = 0; g < c.world; g += GROUP) {
             Packet p[1][GROUP];
+            u32 mine = opaque(1u << c.rank);  // a mask, not the same here and below: no predicate is kept through the loop between, which needs them
 #pragma unroll
             for (u32 k = 0; k < GROUP; k++) {
-                const bool there = g + k == c.rank || (N == 0 && g + k >= c.world) || (g + k) * chunk + i >= pairs;
+                const bool there = (mine >> (g + k) & 1) != 0 || (N == 0 && g + k >= c.world) || (g + k) * chunk + i >= pairs;
                 p[0][k] = packet({}, there ? epoch : ~epoch);
             }
             const u64 base = sums + g * pitch + 16 * (u64)i;
             auto at = [&](u32, u32 k) { return base + k * pitch; };
             auto from = [&](u32 k) { return g + k; };
             if (!collect(c, at, from, epoch, p)) return;
+            mine = opaque(2u << c.rank);
 #pragma unroll
             for (u32 k = 0; k < GROUP; k++)
-                if (g + k != c.rank && (N != 0 || g + k < c.world) && out.whole((g + k) * chunk + i))
-                    store8(out.at((g + k) * chunk + i), {{data_of(p[0][k].w[0]), data_of(p[0][k].w[1])}});
-            if (const u32 bits = broken(out, i, g, same); bits != 0)
+                store8_if((mine >> (g + k) & 2) == 0 && (N != 0 || g + k < c.world) && out.whole((g + k) * chunk + i), out.at((g + k) * chunk + i),
+                          {{data_of(p[0][k].w[0]), data_of(p[0][k].w[1])}});
+            if (!out.whole(last_chunk + i)) {
+                const u32 o = opaque(i);  // so that no comparison above is kept for here
 #pragma unroll
                 for (u32 k = 0; k < GROUP; k++)
-                    if (g + k != c.rank && (bits >> k & 1) != 0) out.store((g + k) * chunk + i, {{data_of(p[0][k].w[0]), data_of(p[0][k].w[1])}});
+                    if ((mine >> (g + k) & 2) == 0 && (N != 0 || g + k < c.world) && out.broken((g + k) * chunk + o))
+                        out.store((g + k) * chunk + o, {{data_of(p[0][k].w[0]), data_of(p[0][k].w[1])}});
+            }
         }
     if (publishes(epoch)) fence_release();  // behind the packets' loads: what peers published is then visible to the next kernel
-    if (!early) release_stream();
 }
 
 template <class T>
