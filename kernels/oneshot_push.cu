@@ -115,6 +115,7 @@ FL_DEVICE void oneshot_push(const PushArgs& a) {
         load_rest(x, i);
     }
     if (publishes(epoch)) fence_release();  // behind the packets' loads: what peers published is then visible to the next kernel
+    if (!early) release_stream();
 }
 
 template <class T>

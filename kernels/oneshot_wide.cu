@@ -41,7 +41,7 @@ FL_DEVICE void oneshot_wide(const PushArgs& a) {
     auto there = [&](u32 i, u32 q) { return i < columns && row_of(q) * columns + i < packs; };
 
     const bool early = packs < EARLY_BYTES / 16;
-    needed_before_wait(in + 16 * (u64)first);
+    needed_before_wait((in + 16 * (u64)first) | (turn.control + 4 * block()) | shape.full);
     wait_for_stream();
     if (early) release_stream();
     // The first column, the epoch and the poison mark are on their way together.
@@ -56,11 +56,13 @@ FL_DEVICE void oneshot_wide(const PushArgs& a) {
 
     if (!failed) {
         if (publishes(epoch)) fence_release();  // what the kernel before wrote, ahead of the packets: see packets.cuh
-        for (u32 i = first; i < columns; i += stride) {
-            if (i != first) Column<T>{shape, in, i, columns}.load(x);
+        u32 i = first;
+        while (i < columns) {
 #pragma unroll
             for (u32 q = 0; q < PACKETS; q++)
                 if (there(i, q)) boxes.send(mine + 16 * (u64)i + q * step, wide(packet_words(x, q), epoch));
+            i += stride;
+            if (i < columns) Column<T>{shape, in, i, columns}.load(x);
         }
         if (refreshes(epoch))
             for (u32 s = block() * threads() + thread(); s < a.slots; s += stride)

@@ -142,6 +142,7 @@ FL_DEVICE void twoshot_push(const PushArgs& a) {
             }
         }
     if (publishes(epoch)) fence_release();  // behind the packets' loads: what peers published is then visible to the next kernel
+    if (!early) release_stream();
 }
 
 template <class T>

@@ -56,7 +56,7 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
     auto of_mine = [&](u64 b, u32 s) { return Column<T>{shape, b, c.rank * chunk + s / PACKETS * 32 + lane, columns}; };
 
     const bool early = packs < EARLY_BYTES / 16;
-    needed_before_wait(in + 16 * (u64)of_peer(in, first).first);
+    needed_before_wait((in + 16 * (u64)of_peer(in, first).first) | shape.full);
     wait_for_stream();
     if (early) release_stream();
     // The first columns, the epoch and the poison mark are on their way together.
@@ -74,14 +74,15 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
 
     if (!failed) {
         if (publishes(epoch)) fence_release();  // what the kernel before wrote, ahead of the packets: see packets.cuh
-        for (u32 s = first; s < shares; s += warps) {
+        u32 s = first;
+        while (s < shares) {
             const u32 to = peer(s), i = column(s);
-            if (i >= columns) continue;
-            if (s != first) of_peer(in, s).load(x);
             const u64 box = global(a.box[to]) + part + 16 * (u64)i;
 #pragma unroll
             for (u32 q = 0; q < PACKETS; q++)
                 if (there(to, i, q)) store_packet(box + 16 * (u64)(q * columns), wide(packet_words(x, q), epoch));
+            s += warps;
+            if (s < shares && column(s) < columns) of_peer(in, s).load(x);
         }
         if (refreshes(epoch))
             for (u32 s = block() * threads() + thread(); s < a.slots; s += blocks() * threads()) {

@@ -63,6 +63,9 @@ struct Packs {
     FL_DEVICE u32 half() const { return count % T::V / E; }  // which one
 };
 
+// seldom: p, which is nearly always false, so that what is done then stands apart from the rest.
+FL_DEVICE bool seldom(bool p) { return __builtin_expect(p, false); }
+
 struct Rest { Packed v; u32 half; };  // a tail: its whole words, and the half one
 
 // A column: the packs `first`, first + apart, … of the buffer at base.
@@ -77,6 +80,10 @@ struct Column {
     FL_DEVICE u64 pack_at(u32 i) const { return base + 16 * (u64)i; }
     FL_DEVICE u64 word_at(u32 k) const { return base + 4 * (u64)k; }
 
+    // Nearly all columns are plain, and a warp that has no other pays for one comparison.
+    FL_DEVICE bool plain() const { return pack(ROWS - 1) < packs.full; }
+    FL_DEVICE bool plain(u32 q) const { return word(3 * q + 2) < packs.words; }
+
     FL_DEVICE void load(Packed (&x)[ROWS]) const {
         Rest rest = {};
         start(true, x, rest);
@@ -86,10 +93,10 @@ struct Column {
     FL_DEVICE void start(bool p, Packed (&x)[ROWS], Rest& rest) const {
 #pragma unroll
         for (u32 j = 0; j < ROWS; j++) x[j] = load16_if(p && pack(j) < packs.full, pack_at(pack(j)));
-        if (p && tail_row() != ROWS) load_tail(rest);
+        if (seldom(p && !plain() && tail_row() != ROWS)) load_tail(rest);
     }
     FL_DEVICE void settle(bool p, Packed (&x)[ROWS], Rest& rest) const {
-        if (!p || (packs.aligned && tail_row() == ROWS)) return;
+        if (!seldom(p && !plain())) return;
         if (!packs.aligned) {
 #pragma unroll 1
             for (u32 w = 0; w < 4 * ROWS; w++) {
@@ -97,7 +104,6 @@ struct Column {
 #pragma unroll
                 for (u32 k = 0; k < 4 * ROWS; k++) x[k / 4].w[k % 4] = k == w ? v : x[k / 4].w[k % 4];
             }
-            return;
         }
 #pragma unroll
         for (u32 k = 0; k < 4; k++) rest.v.w[k] |= k == packs.half() ? rest.half : 0;
@@ -108,6 +114,7 @@ struct Column {
 #pragma unroll
         for (u32 j = 0; j < ROWS; j++)
             if (pack(j) < packs.full) store16(pack_at(pack(j)), x[j]);
+        if (!seldom(!plain())) return;
         if (!packs.aligned) {
 #pragma unroll 1
             for (u32 w = 0; w < 4 * ROWS; w++) {
@@ -127,7 +134,7 @@ struct Column {
     FL_DEVICE void load(bool p, u32 q, Words& v) const {
 #pragma unroll
         for (u32 e = 0; e < 3; e++) v.w[e] = load4_if(p && word(3 * q + e) < packs.words, word_at(word(3 * q + e)));
-        if (!p || !by_elements(q)) return;
+        if (!seldom(p && !plain(q))) return;
 #pragma unroll
         for (u32 e = 0; e < 3; e++) v.w[e] |= load_elements(word(3 * q + e) >= packs.words, word(3 * q + e));
     }
@@ -135,7 +142,7 @@ struct Column {
 #pragma unroll
         for (u32 e = 0; e < 3; e++)
             if (word(3 * q + e) < packs.words) store4(word_at(word(3 * q + e)), v.w[e]);
-        if (!by_elements(q)) return;
+        if (!seldom(!plain(q))) return;
 #pragma unroll
         for (u32 e = 0; e < 3; e++)
             if (word(3 * q + e) >= packs.words) store_elements(word(3 * q + e), v.w[e]);
@@ -157,12 +164,6 @@ struct Column {
             half = k == packs.half() ? v.w[k] : half;
         }
         if (packs.halved()) T::store(a + 4 * packs.half(), half);
-    }
-    FL_DEVICE bool by_elements(u32 q) const {
-        bool half = false;
-#pragma unroll
-        for (u32 e = 0; e < 3; e++) half |= word(3 * q + e) == packs.words;
-        return !packs.aligned || (packs.halved() && half);
     }
     // Word k element by element, if p. No branches: the loads are in flight together.
     FL_DEVICE u32 load_elements(bool p, u32 k) const {
