@@ -85,7 +85,7 @@ func (t *tuner) searchSize(ctx context.Context, c *groupContender, capable allre
 	if err != nil {
 		return found, err
 	}
-	found = tuneChoice{Ranks: w.Ranks, Bytes: row.bytes(), DType: row.dtype, Plan: best.plan, Tried: tried, Shipped: best.shipped(),
+	found = tuneChoice{Ranks: w.Ranks, Bytes: row.bytes(), DType: row.dtype, Plan: best.plan, Tried: tried, Shipped: best.shipped(), To: row.bytes(),
 		TimeUS: micros(median(slices.Clone(best.times))), ShippedPlan: shipped.plan, ShippedUS: micros(median(slices.Clone(shipped.times)))}
 	if best.by != nil {
 		found.grid = best.by[0]
@@ -176,20 +176,19 @@ func pick(list []candidate) (best, shipped candidate) {
 	return best, shipped
 }
 
-// rulesOf makes rules of the choices: each holds for sizes up to its own, down to the next smaller one, and neighbours that
-// are the same are one. typed: for the element type that was measured, otherwise for all.
+// rulesOf makes rules of the choices: each holds from where the one of the next smaller size ends, and neighbours that are the
+// same are one. typed: for the element type that was measured, otherwise for all.
 func rulesOf(choices []tuneChoice, typed bool) allreduce.Table {
 	var rules allreduce.Table
 	for i, c := range choices {
 		r := c.grid
-		r.World, r.To = c.Ranks, c.Bytes
+		r.World, r.To = c.Ranks, c.To
 		if typed {
 			r.DTypes = []allreduce.DType{c.DType}
 		}
 		if i > 0 && choices[i-1].Ranks == c.Ranks && choices[i-1].DType == c.DType {
-			r.From = choices[i-1].Bytes + 1
-			last := &rules[len(rules)-1]
-			if last.Algorithm == r.Algorithm && last.Blocks == r.Blocks && last.Threads == r.Threads {
+			r.From = choices[i-1].To + 1
+			if last := &rules[len(rules)-1]; sameChoice(*last, r) {
 				last.To = r.To
 				continue
 			}
