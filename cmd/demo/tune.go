@@ -47,15 +47,16 @@ func (a *app) tuneCommand() *cobra.Command {
 		Use:   "tune",
 		Short: "Measure which algorithm and grid is fastest for each size, and keep it in a table",
 		Long: fmt.Sprintf(`demo tune times each direct algorithm with each number of blocks and threads, for each size and world size, and writes the
-fastest into a table, which --table of run and bench, and Config.Table, go by. Each choice has a short look first; the best %d, and what is
-taken without a table, then take turns in rounds. The latter stays where nothing is more than %.0f %% faster. Every winner's result is
+fastest into a table, which --table of run and bench, and Config.Table, go by. Each choice has a short look first; the best %[1]d, and what is
+taken without a table, then take turns in rounds. The latter stays where nothing is more than %[2]g %% faster. Every winner's result is
 compared with the CPU reference.
 
-A choice holds for sizes up to the one that was measured and down to the next smaller one; beyond the largest, what is taken without a
-table. A table measured with one element type holds for all.
+Where the choices of two neighbouring sizes differ, both are timed and compared at sizes between, and the one changes to the other where
+neither is faster by more than %[2]g %%, or else less than a %[3]dth below where the other becomes faster. Below the smallest size its choice
+holds; beyond the largest, what is taken without a table. A table measured with one element type holds for all.
 
 The table names the machine, and is refused where devices or links differ. It is written whole when all is measured: an interrupted or
-failed run leaves the file as it was. On emulated devices it runs too; the times mean nothing, and no GPU takes such a table.`, tuneBest, tuneSlack*100),
+failed run leaves the file as it was. On emulated devices it runs too; the times mean nothing, and no GPU takes such a table.`, tuneBest, tuneSlack*100, boundParts),
 		Example: `  demo tune --out h200.json
   demo tune --out h200.json --ranks 2,4,8 --share -b 1K -e 4M
   demo tune --out h200.json --algo oneshot-push,oneshot-pull --blocks 8,16,32 --threads 256,512
@@ -102,7 +103,7 @@ func (a *app) tune(c *cobra.Command, o *tuneOptions) (err error) {
 		return err
 	}
 	t.defaults()
-	t.bar = newProgress(a.stderr, len(t.rep.Worlds)*len(t.set.rows))
+	t.bar = newProgress(a.stderr, len(t.rep.Worlds)*(2*len(t.set.rows)-1)) // sizes, and what lies between each two
 	t.bar.label = "sizes"
 	defer t.bar.close()
 	t.report.start(t)
@@ -226,9 +227,8 @@ func (t *tuner) save() error {
 
 // search finds the fastest choice for every world, element type and size.
 func (t *tuner) search(ctx context.Context) error {
-	sizes := 0
 	for i := range t.rep.Worlds {
-		if err := t.searchWorld(ctx, i, &sizes); err != nil {
+		if err := t.searchWorld(ctx, i); err != nil {
 			return err
 		}
 	}
@@ -239,7 +239,7 @@ func (t *tuner) search(ctx context.Context) error {
 	return nil
 }
 
-func (t *tuner) searchWorld(ctx context.Context, i int, sizes *int) (err error) {
+func (t *tuner) searchWorld(ctx context.Context, i int) (err error) {
 	w := &t.rep.Worlds[i]
 	var capable allreduce.Table // one rule for each algorithm makes the group set memory aside for it, and room for the largest grid
 	for _, alg := range t.set.algorithms {
@@ -266,6 +266,7 @@ func (t *tuner) searchWorld(ctx context.Context, i int, sizes *int) (err error) 
 	}
 	c := &groupContender{label: "tune", rt: t.rt, g: g, captured: true, emulated: t.rep.Backend.Emulated, timeout: t.set.timeout, lengths: t.lengths, clock: f.clocks[g],
 		registers: t.set.direct != 0}
+	first := len(t.report.Choices)
 	for _, row := range t.set.rows {
 		found, err := t.searchSize(ctx, c, capable, w, row)
 		if err != nil {
@@ -276,8 +277,21 @@ func (t *tuner) searchWorld(ctx context.Context, i int, sizes *int) (err error) 
 		if t.table != nil {
 			t.table.choice(&found)
 		}
-		*sizes++
-		t.bar.done(*sizes)
+		t.step()
+	}
+	choices := t.report.Choices[first:]
+	if err := t.bounds(ctx, c, choices); err != nil {
+		return err
+	}
+	t.bar.hide()
+	if t.table != nil {
+		t.table.bounds(choices)
 	}
 	return nil
+}
+
+// step is one more step of the bar.
+func (t *tuner) step() {
+	t.cells++
+	t.bar.done(t.cells)
 }

@@ -34,7 +34,9 @@ type tuneChoice struct {
 	Shipped     bool            `json:"shipped"`      // it is what is taken without a table
 	ShippedPlan allreduce.Plan  `json:"shipped_plan"` // that
 	ShippedUS   float64         `json:"shipped_us"`
-	Tried       int             `json:"tried"` // choices
+	Tried       int             `json:"tried"`            // choices
+	To          uint64          `json:"to"`               // it holds for sizes up to this one, and the next size's choice for those above
+	Probes      []tuneProbe     `json:"probes,omitempty"` // what that was found from
 
 	grid allreduce.Rule
 }
@@ -57,6 +59,9 @@ type tuneTable struct{ w io.Writer }
 const (
 	tuneHead = "%11s %6s %13s %7s %9s | %13s %7s %9s | %6s %6s\n"
 	tuneRow  = "%11d %6s %13s %7s %9.2f | %13s %7s %9.2f | %5.1f%% %6d\n"
+
+	boundHead = "%11s %6s %13s %7s %9s | %13s %7s %9s | %10s %6s\n"
+	boundRow  = "%11d %6s %13s %7s %9s | %13s %7s %9s | %10d %6d\n"
 )
 
 func (t *tuneTable) world(r *tuneReport, w *worldReport) {
@@ -72,6 +77,38 @@ func (t *tuneTable) choice(c *tuneChoice) {
 		saved = 100 * (1 - c.TimeUS/c.ShippedUS)
 	}
 	fmt.Fprintf(t.w, tuneRow, c.Bytes, c.DType, c.Plan.Algorithm, grid(c.Plan), c.TimeUS, c.ShippedPlan.Algorithm, grid(c.ShippedPlan), c.ShippedUS, saved, c.Tried)
+}
+
+// bounds says where the choices of a world change.
+func (t *tuneTable) bounds(choices []tuneChoice) {
+	grid := func(r allreduce.Rule) string {
+		if r.Blocks == 0 {
+			return "by size"
+		}
+		return fmt.Sprintf("%dx%d", r.Blocks, r.Threads)
+	}
+	us := func(us float64) string {
+		if us == 0 {
+			return "-"
+		}
+		return fmt.Sprintf("%.2f", us)
+	}
+	head := false
+	for i := range choices {
+		c := &choices[i]
+		p := c.nearest()
+		if p == nil {
+			continue
+		}
+		if !head {
+			fmt.Fprintln(t.w)
+			fmt.Fprintf(t.w, boundHead, "up to", "type", "choice", "grid", "time", "above", "grid", "time", "timed at", "sizes")
+			fmt.Fprintf(t.w, boundHead, "(B)", "", "", "", "(us)", "", "", "(us)", "(B)", "timed")
+			head = true
+		}
+		next := choices[i+1].grid
+		fmt.Fprintf(t.w, boundRow, c.To, c.DType, c.grid.Algorithm, grid(c.grid), us(p.SmallUS), next.Algorithm, grid(next), us(p.LargeUS), p.Bytes, len(c.Probes))
+	}
 }
 
 func (t *tuneTable) verdict(r *tuneReport) {

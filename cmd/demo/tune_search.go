@@ -62,46 +62,30 @@ func (t *tuner) searchSize(ctx context.Context, c *groupContender, capable allre
 	if err != nil {
 		return found, err
 	}
-	if err := c.open(ctx, row, t.set.seed); err != nil {
-		t.left = append(t.left, c)
-		return found, t.failed(ctx, c, row, err)
-	}
-	defer func() {
-		if err != nil {
-			t.left = append(t.left, c)
-			err = t.failed(ctx, c, row, err)
-			return
-		}
-		err = c.close()
-	}()
-	full := c.lengths
-	c.lengths.replays = min(scouting, full.replays)
-	err = t.round(ctx, c, list)
-	c.lengths = full
-	if err != nil {
-		return found, err
-	}
 	tried := len(list)
-	list = fastest(list, tuneBest)
-	for i := range list {
-		list[i].times = nil
-	}
-	rounds := t.set.rounds
-	for range rounds {
-		if err := t.round(ctx, c, list); err != nil {
-			return found, err
+	var best, shipped candidate
+	err = t.at(ctx, c, row, func() error {
+		full := c.lengths
+		c.lengths.replays = min(scouting, full.replays)
+		err := t.round(ctx, c, list)
+		c.lengths = full
+		if err != nil {
+			return err
 		}
-	}
-	best, shipped := pick(list)
-	c.by = best.by
-	v, err := c.check(ctx, t.set.seed+1, false)
+		list = fastest(list, tuneBest)
+		for i := range list {
+			list[i].times = nil
+		}
+		if err := t.rounds(ctx, c, list); err != nil {
+			return err
+		}
+		best, shipped = pick(list)
+		return t.right(ctx, c, &best)
+	})
 	if err != nil {
 		return found, err
 	}
-	if v.wrong+v.stray > 0 || !v.equal {
-		return found, fmt.Errorf("%v gave a wrong result: %s", best.plan, v.first)
-	}
-	found = tuneChoice{Ranks: w.Ranks, Bytes: row.bytes(), DType: row.dtype, Plan: best.plan, Tried: tried, Shipped: best.shipped(),
+	found = tuneChoice{Ranks: w.Ranks, Bytes: row.bytes(), DType: row.dtype, Plan: best.plan, Tried: tried, Shipped: best.shipped(), To: row.bytes(),
 		TimeUS: micros(median(slices.Clone(best.times))), ShippedPlan: shipped.plan, ShippedUS: micros(median(slices.Clone(shipped.times)))}
 	if best.by != nil {
 		found.grid = best.by[0]
@@ -109,6 +93,39 @@ func (t *tuner) searchSize(ctx context.Context, c *groupContender, capable allre
 		found.grid = allreduce.Rule{Algorithm: best.plan.Algorithm}
 	}
 	return found, nil
+}
+
+// at makes the calls of c those of one size while measure runs.
+func (t *tuner) at(ctx context.Context, c *groupContender, row row, measure func() error) error {
+	err := c.open(ctx, row, t.set.seed)
+	if err == nil {
+		err = measure()
+	}
+	if err != nil {
+		t.left = append(t.left, c)
+		return t.failed(ctx, c, row, err)
+	}
+	return c.close()
+}
+
+// rounds times the candidates in turn, as often as was asked for.
+func (t *tuner) rounds(ctx context.Context, c *groupContender, list []candidate) error {
+	for range t.set.rounds {
+		if err := t.round(ctx, c, list); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// right compares the result of a candidate with the reference.
+func (t *tuner) right(ctx context.Context, c *groupContender, by *candidate) error {
+	c.by = by.by
+	v, err := c.check(ctx, t.set.seed+1, false)
+	if err == nil && (v.wrong+v.stray > 0 || !v.equal) {
+		err = fmt.Errorf("%v gave a wrong result: %s", by.plan, v.first)
+	}
+	return err
 }
 
 // round times every candidate once.
@@ -159,20 +176,19 @@ func pick(list []candidate) (best, shipped candidate) {
 	return best, shipped
 }
 
-// rulesOf makes rules of the choices: each holds for sizes up to its own, down to the next smaller one, and neighbours that
-// are the same are one. typed: for the element type that was measured, otherwise for all.
+// rulesOf makes rules of the choices: each holds from where the one of the next smaller size ends, and neighbours that are the
+// same are one. typed: for the element type that was measured, otherwise for all.
 func rulesOf(choices []tuneChoice, typed bool) allreduce.Table {
 	var rules allreduce.Table
 	for i, c := range choices {
 		r := c.grid
-		r.World, r.To = c.Ranks, c.Bytes
+		r.World, r.To = c.Ranks, c.To
 		if typed {
 			r.DTypes = []allreduce.DType{c.DType}
 		}
 		if i > 0 && choices[i-1].Ranks == c.Ranks && choices[i-1].DType == c.DType {
-			r.From = choices[i-1].Bytes + 1
-			last := &rules[len(rules)-1]
-			if last.Algorithm == r.Algorithm && last.Blocks == r.Blocks && last.Threads == r.Threads {
+			r.From = choices[i-1].To + 1
+			if last := &rules[len(rules)-1]; sameChoice(*last, r) {
 				last.To = r.To
 				continue
 			}

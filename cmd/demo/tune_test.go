@@ -65,7 +65,9 @@ func TestTune(t *testing.T) {
 		require.GreaterOrEqual(t, c.Tried, 3, "the shipped choice, and each algorithm")
 		require.Equal(t, allreduce.OneshotPush, c.ShippedPlan.Algorithm)
 		require.Positive(t, c.TimeUS)
+		require.GreaterOrEqual(t, c.To, c.Bytes)
 	}
+	require.Less(t, r.Choices[0].To, uint64(4096))
 	table, err := allreduce.ReadTunedTable(path)
 	require.NoError(t, err)
 	require.Equal(t, r.Rules, table.Rules)
@@ -143,7 +145,7 @@ func TestTunePick(t *testing.T) {
 
 func TestTuneRules(t *testing.T) {
 	choice := func(ranks int, bytes uint64, dt allreduce.DType, a allreduce.Algorithm, blocks int) tuneChoice {
-		return tuneChoice{Ranks: ranks, Bytes: bytes, DType: dt, grid: allreduce.Rule{Algorithm: a, Blocks: blocks}}
+		return tuneChoice{Ranks: ranks, Bytes: bytes, To: bytes, DType: dt, grid: allreduce.Rule{Algorithm: a, Blocks: blocks}}
 	}
 	list := []tuneChoice{choice(2, 1024, allreduce.F32, allreduce.OneshotPush, 4), choice(2, 2048, allreduce.F32, allreduce.OneshotPush, 4),
 		choice(2, 4096, allreduce.F32, allreduce.OneshotPush, 8), choice(2, 1024, allreduce.BF16, allreduce.OneshotPush, 8), choice(4, 1024, allreduce.BF16, allreduce.TwoshotPull, 0)}
@@ -154,5 +156,9 @@ func TestTuneRules(t *testing.T) {
 		{World: 2, DTypes: bf16, To: 1024, Algorithm: allreduce.OneshotPush, Blocks: 8},
 		{World: 4, DTypes: bf16, To: 1024, Algorithm: allreduce.TwoshotPull},
 	}, rulesOf(list, true))
+	list[0].To, list[1].To = 1500, 3072
+	rules := rulesOf(list, true)
+	require.Equal(t, [2]uint64{0, 3072}, [2]uint64{rules[0].From, rules[0].To}, "the same choice goes on")
+	require.Equal(t, [2]uint64{3073, 4096}, [2]uint64{rules[1].From, rules[1].To})
 	require.Nil(t, rulesOf(list, false)[0].DTypes)
 }
