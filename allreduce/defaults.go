@@ -68,14 +68,18 @@ var shipped = [...][]preference{
 	},
 }
 
-// pushRoom is the largest message for which a push kernel's boxes have room, unless Config.PushBytes says otherwise. A
-// rank's box takes 4×N times that for one-shot, so that it is 8 MiB / N, and 8 times that for two-shot, 8 MiB; with wide packets two thirds of it.
+// pushRoom is the largest message for which a push kernel's boxes have room, unless Config.PushBytes says otherwise. A rank's box
+// takes 4×N times that for one-shot, 8 MiB / N, and 8 times that for two-shot, 8 MiB; with wide packets two thirds, and one-shot
+// has three times the room, in which two ranks gain by it: 16 MiB / N.
 func pushRoom(a Algorithm, world int) uint64 {
 	if a.twoshot() {
 		return 1 << 20
 	}
-	n := uint64(world)
-	return min(512<<10, 2<<20/(n*n)/16*16)
+	n, most := uint64(world), uint64(2<<20)
+	if a.wide() {
+		most *= 3
+	}
+	return min(most/4, most/(n*n)/16*16)
 }
 
 // policy is which algorithm each call takes: a pure function of the call, the same on all ranks.

@@ -55,3 +55,40 @@ func TestKernelBetweenNeverWaits(t *testing.T) {
 		})
 	}
 }
+
+// Blocks that wait for others must not keep the last ones of another size out, so a launch may begin early only behind one that is alike:
+// not behind another kernel or size, nor where a capture or a replay has come between.
+func TestEarlyOnlyBehindTheSame(t *testing.T) {
+	g := newGroup(t, openEmu(t, "nvlink", 2), Config{Ranks: 2, Table: Table{{Algorithm: OneshotPush, To: 4096, Threads: 64}, {Algorithm: OneshotPush, To: 8192, Threads: 128}, {Algorithm: OneshotPull}}})
+	r := newRig(t, g, 64<<10)
+	rank := g.Rank(0)
+	var seen []bool
+	call := func(count uint64, dt DType) {
+		before := rank.last
+		r.run(trial{count: count, dt: dt})
+		seen = append(seen, rank.last == before)
+	}
+	call(100, F32)
+	call(900, F32)  // the same
+	call(1500, F32) // more threads
+	call(2000, F32)
+	call(2000, F16) // 64 threads, and another kernel
+	call(8000, F32) // another algorithm
+	call(8000, F32)
+	require.Equal(t, []bool{false, true, false, true, false, false, true}, seen)
+	now := rank.last
+	require.NotZero(t, now)
+	require.True(t, rank.again(now))
+	require.False(t, rank.again(launched{now.kernel, 32}))
+	in, out, _, _ := r.views(trial{count: 8000, dt: F32})
+	queue := func() error { return g.AllReduce(in, out, 8000, F32) }
+	gr, err := g.Capture(queue)
+	require.NoError(t, err)
+	require.Zero(t, rank.last, "behind a capture")
+	require.NoError(t, queue())
+	require.NotZero(t, rank.last)
+	require.NoError(t, gr.Launch())
+	require.Zero(t, rank.last, "behind a replay")
+	r.sync()
+	require.NoError(t, gr.Close())
+}

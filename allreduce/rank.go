@@ -50,10 +50,16 @@ func (k *kit) launch(r *Rank, a Algorithm, dt DType, n uint64, want grid) error 
 	}
 	blocks, threads := r.g.shape(a, n, want)
 	cfg := launcher.Linear(uint32(blocks), uint32(threads))
-	now := launched{k.kernels[dt], threads}
-	cfg.Dependent = k.dependent && now == r.last
-	r.last = now
+	again := r.again(launched{k.kernels[dt], threads})
+	cfg.Dependent = k.dependent && again
 	return k.kernels[dt].Launch(r.stream, cfg, k.args[dt])
+}
+
+// again is whether the launch ahead was like this one.
+func (r *Rank) again(now launched) bool {
+	before := r.last
+	r.last = now
+	return now == before
 }
 
 // operation is a checked call of one rank.
