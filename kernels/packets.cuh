@@ -84,6 +84,7 @@ FL_DEVICE u32 late(const Packet& p, u32 epoch) {
     asm("lop3.b32 %0, %1, %2, %3, 0x7e;" : "=r"(v) : "r"(epoch_of(p.w[0])), "r"(epoch_of(p.w[1])), "r"(epoch));
     return v;
 }
+FL_DEVICE u32 late(const Packet& p, const Packet& q, u32 epoch) { return late(p, epoch) | late(q, epoch); }  // of two packets
 // seen_of is the epoch of a late word, if one is late.
 FL_DEVICE u32 seen_of(const Packet& p, u32 epoch) { return epoch_of(p.w[1]) != epoch ? epoch_of(p.w[1]) : epoch_of(p.w[0]); }
 
@@ -223,7 +224,8 @@ FL_DEVICE bool collect(const Comm& c, const At& at, const From& from, u32 epoch,
     auto any_late = [&] {
         u32 any = 0;
 #pragma unroll
-        for (u32 j = 0; j < U * G; j++) any |= late(p[j / G][j % G], epoch);
+        for (u32 j = 0; j + 1 < U * G; j += 2) any |= late(p[j / G][j % G], p[(j + 1) / G][(j + 1) % G], epoch);
+        if (U * G % 2 != 0) any |= late(p[U - 1][G - 1], epoch);
         return any != 0;
     };
     u64 deadline = 0;

@@ -32,8 +32,13 @@ FL_DEVICE void load_packet_if(bool p, u64 a, Wide& v) {
                  : "+r"(v.w[0]), "+r"(v.w[1]), "+r"(v.w[2]), "+r"(v.w[3]) : "l"(a), "r"((u32)p) : "memory");
 }
 
-// late is 0 once the packet is of this epoch.
+// late is 0 once the packet, or both, are of this epoch. Of two as of the two words in packets.cuh.
 FL_DEVICE u32 late(const Wide& p, u32 epoch) { return p.w[3] ^ epoch; }
+FL_DEVICE u32 late(const Wide& p, const Wide& q, u32 epoch) {
+    u32 v;
+    asm("lop3.b32 %0, %1, %2, %3, 0x7e;" : "=r"(v) : "r"(p.w[3]), "r"(q.w[3]), "r"(epoch));
+    return v;
+}
 FL_DEVICE u32 seen_of(const Wide& p, u32) { return p.w[3]; }
 
 // ---- Columns ----
