@@ -44,7 +44,7 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
     const u32 tiles = (columns + 31) / 32;                      // of 32 columns, in a chunk
     const u32 others = N != 0 ? N - 1 : c.world - (c.world > 1);  // peers, or one more than none: a divisor
     const u32 shares = tiles * (c.world - 1);
-    const Boxes<0> boxes(c, a.box);
+    const Boxes<N> boxes(c, a.box);
     const u64 pitch = 16 * a.slots, half = c.world * pitch;
 
     auto peer = [&](u32 share) { return boxes.dest(1 + share % others); };
