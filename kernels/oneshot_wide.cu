@@ -48,23 +48,21 @@ FL_DEVICE void oneshot_wide(const PushArgs& a) {
     const u32 epoch = begin(turn);
     const bool failed = poisoned(c);
     Packed x[ROWS];
-    Rest rest = {};
-    Column<T>{shape, in, first, columns}.start(first < columns, x, rest);
-    Column<T>{shape, in, first, columns}.settle(first < columns, x, rest);
+    Column<T>{shape, in, first, columns}.load(first < columns, x);
     const u64 now = epoch & 1 ? half : 0;
     const u64 mine = now + c.rank * pitch;
 
     if (!failed) {
-        if (publishes(epoch)) fence_release();  // what the kernel before wrote, ahead of the packets: see packets.cuh
+        if (seldom(publishes(epoch))) fence_release();  // what the kernel before wrote, ahead of the packets: see packets.cuh
         u32 i = first;
         while (i < columns) {
 #pragma unroll
             for (u32 q = 0; q < PACKETS; q++)
                 if (there(i, q)) boxes.send(mine + 16 * (u64)i + q * step, wide(packet_words(x, q), epoch));
             i += stride;
-            if (i < columns) Column<T>{shape, in, i, columns}.load(x);
+            if (i < columns) Column<T>{shape, in, i, columns}.load(true, x);
         }
-        if (refreshes(epoch))
+        if (seldom(refreshes(epoch)))
             for (u32 s = block() * threads() + thread(); s < a.slots; s += stride)
                 if (s / columns >= PACKETS || !there(s % columns, s / columns)) boxes.send(mine + 16 * (u64)s, wide({}, epoch));
     }
@@ -74,7 +72,7 @@ FL_DEVICE void oneshot_wide(const PushArgs& a) {
     if (failed) return;
 
     for (u32 i = first; i < columns; i += stride) {
-        if (first + stride < columns) Column<T>{shape, in, i, columns}.load(x);  // of several it still has the last
+        if (first + stride < columns) Column<T>{shape, in, i, columns}.load(true, x);  // of several it still has the last
         Words v[PACKETS];
 #pragma unroll
         for (u32 q = 0; q < PACKETS; q++) v[q] = packet_words(x, q);
@@ -82,9 +80,9 @@ FL_DEVICE void oneshot_wide(const PushArgs& a) {
         if (!collect_sum<T, N, GROUP>(c, boxes[0] + now + 16 * (u64)i, pitch, step, epoch, sent, v)) return;
 #pragma unroll
         for (u32 w = 0; w < 3 * PACKETS; w++) word_of(x, w) = v[w / 3].w[w % 3];
-        Column<T>{shape, out, i, columns}.store(x);
+        Column<T>{shape, out, i, columns}.store(true, x);
     }
-    if (publishes(epoch)) fence_release();  // behind the packets' loads: what peers published is then visible to the next kernel
+    if (seldom(publishes(epoch))) fence_release();  // behind the packets' loads: what peers published is then visible to the next kernel
     if (!early) release_stream();
 }
 

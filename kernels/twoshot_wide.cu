@@ -63,17 +63,18 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
     const u32 epoch = begin(turn);
     const bool failed = poisoned(c);
     Packed x[ROWS];
-    Rest rest = {};
     Words own[1];
     const bool any = first < shares && column(first) < columns;
-    of_peer(in, first).start(any, x, rest);
-    of_mine(in, first).load(first < tiles * PACKETS && first / PACKETS * 32 + lane < columns, first % PACKETS, own[0]);
-    of_peer(in, first).settle(any, x, rest);
+    const bool mine = first < tiles * PACKETS && first / PACKETS * 32 + lane < columns;
+    of_peer(in, first).start(any, x);
+    of_mine(in, first).start(mine, first % PACKETS, own[0]);
+    of_peer(in, first).settle(any, x);
+    of_mine(in, first).settle(mine, first % PACKETS, own[0]);
     const u64 now = epoch & 1 ? half : 0;
     const u64 part = now + c.rank * pitch, sum = 2 * half + part;  // where this rank sends
 
     if (!failed) {
-        if (publishes(epoch)) fence_release();  // what the kernel before wrote, ahead of the packets: see packets.cuh
+        if (seldom(publishes(epoch))) fence_release();  // what the kernel before wrote, ahead of the packets: see packets.cuh
         u32 s = first;
         while (s < shares) {
             const u32 to = peer(s), i = column(s);
@@ -82,9 +83,9 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
             for (u32 q = 0; q < PACKETS; q++)
                 if (there(to, i, q)) store_packet(box + 16 * (u64)(q * columns), wide(packet_words(x, q), epoch));
             s += warps;
-            if (s < shares && column(s) < columns) of_peer(in, s).load(x);
+            if (s < shares && column(s) < columns) of_peer(in, s).load(true, x);
         }
-        if (refreshes(epoch))
+        if (seldom(refreshes(epoch)))
             for (u32 s = block() * threads() + thread(); s < a.slots; s += blocks() * threads()) {
                 const u32 q = s / columns, at = s % columns;
                 for (u32 k = 1; k < c.world; k++) {
@@ -106,7 +107,7 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
         const u64 slot = 16 * (u64)(q * columns + i);
         if (s != first) of_mine(in, s).load(true, q, own[0]);
         if (!collect_sum<T, N, GROUP>(c, parts + slot, pitch, 0, epoch, [](u32) { return true; }, own)) return;
-        if (publishes(epoch)) fence_release();  // what peers published goes on with the sums, to those it is new to
+        if (seldom(publishes(epoch))) fence_release();  // what peers published goes on with the sums, to those it is new to
         boxes.send(sum + slot, wide(own[0], epoch));
         of_mine(out, s).store(q, own[0]);
     }
@@ -121,9 +122,9 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
         if (!collect(c, at, [&](u32) { return owner; }, epoch, p)) return;
 #pragma unroll
         for (u32 k = 0; k < 3 * PACKETS; k++) word_of(x, k) = p[k / 3][0].w[k % 3];
-        if (i < columns) of_peer(out, s).store(x);
+        of_peer(out, s).store(i < columns, x);
     }
-    if (publishes(epoch)) fence_release();  // behind the packets' loads: what peers published is then visible to the next kernel
+    if (seldom(publishes(epoch))) fence_release();  // behind the packets' loads: what peers published is then visible to the next kernel
     if (!early) release_stream();
 }
 
