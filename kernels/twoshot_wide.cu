@@ -121,7 +121,7 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
         auto at = [&](u32 q, u32) { return slots + 16 * (u64)(q * columns); };
         if (!collect(c, at, [&](u32) { return owner; }, epoch, p)) return;
 #pragma unroll
-        for (u32 k = 0; k < 3 * PACKETS; k++) word_of(x, k) = p[k / 3][0].w[k % 3];
+        for (u32 k = 0; k < 3 * PACKETS; k++) word_of(x, k) = p[k / 3][0].w[k % 3] | late(p[k / 3][0], epoch);  // which is 0: a copy that is not made in each round
         of_peer(out, s).store(i < columns, x);
     }
     if (seldom(publishes(epoch))) fence_release();  // behind the packets' loads: what peers published is then visible to the next kernel

@@ -240,10 +240,18 @@ FL_DEVICE bool collect_sum(const Comm& c, u64 a, u64 pitch, u64 step, u32 epoch,
     float acc[U][T::V];
     for (u32 g = 0; g < world; g += G) {
         Wide p[U][G];
+        // Masks, as predicates are needed in the poll loop; and words of own that are only copied would be copied in each round again.
+        const u32 rank = opaque(c.rank);
+        u32 missing[U], mine[G];
+#pragma unroll
+        for (u32 u = 0; u < U; u++) missing[u] = opaque(there(u) ? 0 : ~0u);
+#pragma unroll
+        for (u32 k = 0; k < G; k++) mine[k] = opaque(g + k == rank || (N == 0 && g + k >= world) ? ~0u : 0);
 #pragma unroll
         for (u32 j = 0; j < U * G; j++) {
-            const u32 r = g + j % G, u = j / G;
-            p[u][j % G] = wide(own[u], r != c.rank && (N != 0 || r < world) && there(u) ? ~epoch : epoch);
+            const u32 u = j / G;
+            const u32 here = missing[u] | mine[j % G];
+            p[u][j % G] = wide({{own[u].w[0] & here, own[u].w[1] & here, own[u].w[2] & here}}, ~(epoch ^ here));
         }
         auto at = [&](u32 u, u32 k) { return a + (g + k) * pitch + u * step; };
         auto from = [&](u32 k) { return g + k; };
