@@ -165,23 +165,45 @@ struct Boxes {
     }
     FL_DEVICE u32 dest(u32 k) const { return (rank + k) % N; }
     FL_DEVICE u64 operator[](u32 k) const { return base[k]; }
+    // The same place in all.
+    FL_DEVICE Boxes at(u64 offset) const {
+        Boxes b = *this;
+#pragma unroll
+        for (u32 k = 0; k < N; k++) b.base[k] = opaque(base[k] + offset);
+        return b;
+    }
     template <class P>
     FL_DEVICE void send(u64 offset, const P& p) const {
 #pragma unroll
         for (u32 k = 1; k < N; k++) store_packet(base[k] + offset, p);
+    }
+    template <class P>
+    FL_DEVICE void send_if(bool to, u64 offset, const P& p) const {
+#pragma unroll
+        for (u32 k = 1; k < N; k++) store_packet_if(to, base[k] + offset, p);
     }
 };
 template <>
 struct Boxes<0> {
     void* const* box;
     u32 rank, world;
+    u64 offset = 0;
     FL_DEVICE Boxes(const Comm& c, void* const* b) : box(b), rank(c.rank), world(c.world) {}
     FL_DEVICE u32 dest(u32 k) const { return rank + k < world ? rank + k : rank + k - world; }
-    FL_DEVICE u64 operator[](u32 k) const { return global(box[dest(k)]); }
+    FL_DEVICE u64 operator[](u32 k) const { return global(box[dest(k)]) + offset; }
+    FL_DEVICE Boxes at(u64 o) const {
+        Boxes b = *this;
+        b.offset += o;
+        return b;
+    }
     template <class P>
     FL_DEVICE void send(u64 offset, const P& p) const {
 #pragma unroll 1
         for (u32 k = 1; k < world; k++) store_packet((*this)[k] + offset, p);
+    }
+    template <class P>
+    FL_DEVICE void send_if(bool to, u64 offset, const P& p) const {
+        if (to) send(offset, p);
     }
 };
 

@@ -56,7 +56,11 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
     auto of_mine = [&](u64 b, u32 s) { return Column<T>{shape, b, c.rank * chunk + s / PACKETS * 32 + lane, columns}; };
 
     const bool early = packs < EARLY_BYTES / 16;
-    needed_before_wait((in + 16 * (u64)of_peer(in, first).first) | shape.full);
+    auto slots_of = [&](u32 r) { return global(a.box[r]) + c.rank * pitch; };  // of this rank's parts, in the even half
+    u32 to = peer(first), to_column = column(first);
+    u64 box = opaque(slots_of(to) + 16 * (u64)to_column);
+    needed_before_wait((in + 16 * (u64)of_peer(in, first).first) | of_mine(in, first).words_at(first % PACKETS) | (turn.control + 4 * block())
+                       | shape.full | box | half);
     wait_for_stream();
     if (early) release_stream();
     // The first columns, the epoch and the poison mark are on their way together.
@@ -73,17 +77,19 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
     const u64 now = epoch & 1 ? half : 0;
     const u64 part = now + c.rank * pitch, sum = 2 * half + part;  // where this rank sends
 
+    // One branch for both, as packets wait here.
+    if (seldom(failed | publishes(epoch))) {
+        if (!failed) fence_release();  // what the kernel before wrote, ahead of the packets: see packets.cuh
+    }
     if (!failed) {
-        if (seldom(publishes(epoch))) fence_release();  // what the kernel before wrote, ahead of the packets: see packets.cuh
-        u32 s = first;
-        while (s < shares) {
-            const u32 to = peer(s), i = column(s);
-            const u64 box = global(a.box[to]) + part + 16 * (u64)i;
+        for (u32 s = first;;) {
 #pragma unroll
             for (u32 q = 0; q < PACKETS; q++)
-                if (there(to, i, q)) store_packet(box + 16 * (u64)(q * columns), wide(packet_words(x, q), epoch));
+                store_packet_if(s < shares && there(to, to_column, q), box + now + 16 * (u64)(q * columns), wide(packet_words(x, q), epoch));
             s += warps;
-            if (s < shares && column(s) < columns) of_peer(in, s).load(true, x);
+            if (s >= shares) break;
+            to = peer(s), to_column = column(s), box = slots_of(to) + 16 * (u64)to_column;
+            of_peer(in, s).load(to_column < columns, x);
         }
         if (seldom(refreshes(epoch)))
             for (u32 s = block() * threads() + thread(); s < a.slots; s += blocks() * threads()) {

@@ -99,6 +99,8 @@ struct Column {
     FL_DEVICE u64 pack_at(u32 i) const { return base + 16 * (u64)i; }
     FL_DEVICE u64 word_at(u32 k) const { return base + 4 * (u64)k; }
 
+    // For needed_before_wait: the addresses of packet q's words.
+    FL_DEVICE u64 words_at(u32 q) const { return word_at(word(3 * q)) | word_at(word(3 * q + 1)) | word_at(word(3 * q + 2)); }
     // Nearly all columns are plain, and a warp that has no other pays for one comparison.
     FL_DEVICE bool plain() const { return pack(ROWS - 1) < packs.full; }
     FL_DEVICE bool plain(u32 q) const { return word(3 * q + 2) < packs.words; }
