@@ -107,15 +107,17 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
     if (failed) return;
 
     const u64 parts = global(a.box[c.rank]) + now, sums = parts + 2 * half;
-    for (u32 s = first; s < tiles * PACKETS; s += warps) {
+    for (u32 s = first; s < tiles * PACKETS;) {
         const u32 q = s % PACKETS, i = s / PACKETS * 32 + lane;
-        if (!there(c.rank, i, q)) continue;
-        const u64 slot = 16 * (u64)(q * columns + i);
-        if (s != first) of_mine(in, s).load(true, q, own[0]);
-        if (!collect_sum<T, N, GROUP>(c, parts + slot, pitch, 0, epoch, [](u32) { return true; }, own)) return;
-        if (seldom(publishes(epoch))) fence_release();  // what peers published goes on with the sums, to those it is new to
-        boxes.send(sum + slot, wide(own[0], epoch));
-        of_mine(out, s).store(q, own[0]);
+        if (there(c.rank, i, q)) {
+            const u64 slot = 16 * (u64)(q * columns + i);
+            if (!collect_sum<T, N, GROUP>(c, parts + slot, pitch, 0, epoch, [](u32) { return true; }, own)) return;
+            if (seldom(publishes(epoch))) fence_release();  // what peers published goes on with the sums, to those it is new to
+            boxes.send(sum + slot, wide(own[0], epoch));
+            of_mine(out, s).store(q, own[0]);
+        }
+        s += warps;
+        if (s < tiles * PACKETS) of_mine(in, s).load(s / PACKETS * 32 + lane < columns, s % PACKETS, own[0]);
     }
 
     for (u32 s = first; s < shares; s += warps) {
