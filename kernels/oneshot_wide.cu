@@ -41,32 +41,34 @@ FL_DEVICE void oneshot_wide(const PushArgs& a) {
     auto there = [&](u32 i, u32 q) { return i < columns && row_of(q) * columns + i < packs; };
 
     const bool early = packs < EARLY_BYTES / 16;
-    needed_before_wait((in + 16 * (u64)first) | (turn.control + 4 * block()) | shape.full);
+    const Boxes<N> even = boxes.at(c.rank * pitch);
+    needed_before_wait((in + 16 * (u64)first) | (turn.control + 4 * block()) | c.control | shape.full | even[1] | half);
     wait_for_stream();
     if (early) release_stream();
     // The first column, the epoch and the poison mark are on their way together.
     const u32 epoch = begin(turn);
     const bool failed = poisoned(c);
     Packed x[ROWS];
-    Rest rest = {};
-    Column<T>{shape, in, first, columns}.start(first < columns, x, rest);
-    Column<T>{shape, in, first, columns}.settle(first < columns, x, rest);
+    Column<T>{shape, in, first, columns}.load(first < columns, x);
     const u64 now = epoch & 1 ? half : 0;
-    const u64 mine = now + c.rank * pitch;
+    const Boxes<N> mine = even.at(now);
 
+    // One branch for both, as packets wait here.
+    if (seldom(failed | publishes(epoch))) {
+        if (!failed) fence_release();  // what the kernel before wrote, ahead of the packets: see packets.cuh
+    }
     if (!failed) {
-        if (publishes(epoch)) fence_release();  // what the kernel before wrote, ahead of the packets: see packets.cuh
-        u32 i = first;
-        while (i < columns) {
+        for (u32 i = first;;) {
 #pragma unroll
             for (u32 q = 0; q < PACKETS; q++)
-                if (there(i, q)) boxes.send(mine + 16 * (u64)i + q * step, wide(packet_words(x, q), epoch));
+                mine.send_if(there(i, q), 16 * (u64)(i + q * columns), wide(packet_words(x, q), epoch));
             i += stride;
-            if (i < columns) Column<T>{shape, in, i, columns}.load(x);
+            if (i >= columns) break;
+            Column<T>{shape, in, i, columns}.load(true, x);
         }
-        if (refreshes(epoch))
+        if (seldom(refreshes(epoch)))
             for (u32 s = block() * threads() + thread(); s < a.slots; s += stride)
-                if (s / columns >= PACKETS || !there(s % columns, s / columns)) boxes.send(mine + 16 * (u64)s, wide({}, epoch));
+                if (s / columns >= PACKETS || !there(s % columns, s / columns)) mine.send(16 * (u64)s, wide({}, epoch));
     }
 
     sync_block();  // every thread has its epoch
@@ -74,17 +76,18 @@ FL_DEVICE void oneshot_wide(const PushArgs& a) {
     if (failed) return;
 
     for (u32 i = first; i < columns; i += stride) {
-        if (first + stride < columns) Column<T>{shape, in, i, columns}.load(x);  // of several it still has the last
+        if (first + stride < columns) Column<T>{shape, in, i, columns}.load(true, x);  // of several it still has the last
         Words v[PACKETS];
 #pragma unroll
         for (u32 q = 0; q < PACKETS; q++) v[q] = packet_words(x, q);
-        auto sent = [&](u32 q) { return there(i, q); };
+        const u32 o = opaque(i);  // so that no comparison is kept through the loop
+        auto sent = [&](u32 q) { return there(o, q); };
         if (!collect_sum<T, N, GROUP>(c, boxes[0] + now + 16 * (u64)i, pitch, step, epoch, sent, v)) return;
 #pragma unroll
         for (u32 w = 0; w < 3 * PACKETS; w++) word_of(x, w) = v[w / 3].w[w % 3];
-        Column<T>{shape, out, i, columns}.store(x);
+        Column<T>{shape, out, i, columns}.store(true, x);
     }
-    if (publishes(epoch)) fence_release();  // behind the packets' loads: what peers published is then visible to the next kernel
+    if (seldom(publishes(epoch))) fence_release();  // behind the packets' loads: what peers published is then visible to the next kernel
     if (!early) release_stream();
 }
 

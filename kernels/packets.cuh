@@ -84,6 +84,7 @@ FL_DEVICE u32 late(const Packet& p, u32 epoch) {
     asm("lop3.b32 %0, %1, %2, %3, 0x7e;" : "=r"(v) : "r"(epoch_of(p.w[0])), "r"(epoch_of(p.w[1])), "r"(epoch));
     return v;
 }
+FL_DEVICE u32 late(const Packet& p, const Packet& q, u32 epoch) { return late(p, epoch) | late(q, epoch); }  // of two packets
 // seen_of is the epoch of a late word, if one is late.
 FL_DEVICE u32 seen_of(const Packet& p, u32 epoch) { return epoch_of(p.w[1]) != epoch ? epoch_of(p.w[1]) : epoch_of(p.w[0]); }
 
@@ -164,23 +165,45 @@ struct Boxes {
     }
     FL_DEVICE u32 dest(u32 k) const { return (rank + k) % N; }
     FL_DEVICE u64 operator[](u32 k) const { return base[k]; }
+    // The same place in all.
+    FL_DEVICE Boxes at(u64 offset) const {
+        Boxes b = *this;
+#pragma unroll
+        for (u32 k = 0; k < N; k++) b.base[k] = opaque(base[k] + offset);
+        return b;
+    }
     template <class P>
     FL_DEVICE void send(u64 offset, const P& p) const {
 #pragma unroll
         for (u32 k = 1; k < N; k++) store_packet(base[k] + offset, p);
+    }
+    template <class P>
+    FL_DEVICE void send_if(bool to, u64 offset, const P& p) const {
+#pragma unroll
+        for (u32 k = 1; k < N; k++) store_packet_if(to, base[k] + offset, p);
     }
 };
 template <>
 struct Boxes<0> {
     void* const* box;
     u32 rank, world;
+    u64 offset = 0;
     FL_DEVICE Boxes(const Comm& c, void* const* b) : box(b), rank(c.rank), world(c.world) {}
     FL_DEVICE u32 dest(u32 k) const { return rank + k < world ? rank + k : rank + k - world; }
-    FL_DEVICE u64 operator[](u32 k) const { return global(box[dest(k)]); }
+    FL_DEVICE u64 operator[](u32 k) const { return global(box[dest(k)]) + offset; }
+    FL_DEVICE Boxes at(u64 o) const {
+        Boxes b = *this;
+        b.offset += o;
+        return b;
+    }
     template <class P>
     FL_DEVICE void send(u64 offset, const P& p) const {
 #pragma unroll 1
         for (u32 k = 1; k < world; k++) store_packet((*this)[k] + offset, p);
+    }
+    template <class P>
+    FL_DEVICE void send_if(bool to, u64 offset, const P& p) const {
+        if (to) send(offset, p);
     }
 };
 
@@ -223,7 +246,8 @@ FL_DEVICE bool collect(const Comm& c, const At& at, const From& from, u32 epoch,
     auto any_late = [&] {
         u32 any = 0;
 #pragma unroll
-        for (u32 j = 0; j < U * G; j++) any |= late(p[j / G][j % G], epoch);
+        for (u32 j = 0; j + 1 < U * G; j += 2) any |= late(p[j / G][j % G], p[(j + 1) / G][(j + 1) % G], epoch);
+        if (U * G % 2 != 0) any |= late(p[U - 1][G - 1], epoch);
         return any != 0;
     };
     u64 deadline = 0;

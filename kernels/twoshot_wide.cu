@@ -44,7 +44,7 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
     const u32 tiles = (columns + 31) / 32;                      // of 32 columns, in a chunk
     const u32 others = N != 0 ? N - 1 : c.world - (c.world > 1);  // peers, or one more than none: a divisor
     const u32 shares = tiles * (c.world - 1);
-    const Boxes<0> boxes(c, a.box);
+    const Boxes<N> boxes(c, a.box);
     const u64 pitch = 16 * a.slots, half = c.world * pitch;
 
     auto peer = [&](u32 share) { return boxes.dest(1 + share % others); };
@@ -56,35 +56,42 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
     auto of_mine = [&](u64 b, u32 s) { return Column<T>{shape, b, c.rank * chunk + s / PACKETS * 32 + lane, columns}; };
 
     const bool early = packs < EARLY_BYTES / 16;
-    needed_before_wait((in + 16 * (u64)of_peer(in, first).first) | shape.full);
+    auto slots_of = [&](u32 r) { return global(a.box[r]) + c.rank * pitch; };  // of this rank's parts, in the even half
+    u32 to = peer(first), to_column = column(first);
+    u64 box = opaque(slots_of(to) + 16 * (u64)to_column);
+    needed_before_wait((in + 16 * (u64)of_peer(in, first).first) | of_mine(in, first).words_at(first % PACKETS) | (turn.control + 4 * block())
+                       | shape.full | box | half);
     wait_for_stream();
     if (early) release_stream();
     // The first columns, the epoch and the poison mark are on their way together.
     const u32 epoch = begin(turn);
     const bool failed = poisoned(c);
     Packed x[ROWS];
-    Rest rest = {};
     Words own[1];
     const bool any = first < shares && column(first) < columns;
-    of_peer(in, first).start(any, x, rest);
-    of_mine(in, first).load(first < tiles * PACKETS && first / PACKETS * 32 + lane < columns, first % PACKETS, own[0]);
-    of_peer(in, first).settle(any, x, rest);
+    const bool mine = first < tiles * PACKETS && first / PACKETS * 32 + lane < columns;
+    of_peer(in, first).start(any, x);
+    of_mine(in, first).start(mine, first % PACKETS, own[0]);
+    of_peer(in, first).settle(any, x);
+    of_mine(in, first).settle(mine, first % PACKETS, own[0]);
     const u64 now = epoch & 1 ? half : 0;
     const u64 part = now + c.rank * pitch, sum = 2 * half + part;  // where this rank sends
 
+    // One branch for both, as packets wait here.
+    if (seldom(failed | publishes(epoch))) {
+        if (!failed) fence_release();  // what the kernel before wrote, ahead of the packets: see packets.cuh
+    }
     if (!failed) {
-        if (publishes(epoch)) fence_release();  // what the kernel before wrote, ahead of the packets: see packets.cuh
-        u32 s = first;
-        while (s < shares) {
-            const u32 to = peer(s), i = column(s);
-            const u64 box = global(a.box[to]) + part + 16 * (u64)i;
+        for (u32 s = first;;) {
 #pragma unroll
             for (u32 q = 0; q < PACKETS; q++)
-                if (there(to, i, q)) store_packet(box + 16 * (u64)(q * columns), wide(packet_words(x, q), epoch));
+                store_packet_if(s < shares && there(to, to_column, q), box + now + 16 * (u64)(q * columns), wide(packet_words(x, q), epoch));
             s += warps;
-            if (s < shares && column(s) < columns) of_peer(in, s).load(x);
+            if (s >= shares) break;
+            to = peer(s), to_column = column(s), box = slots_of(to) + 16 * (u64)to_column;
+            of_peer(in, s).load(to_column < columns, x);
         }
-        if (refreshes(epoch))
+        if (seldom(refreshes(epoch)))
             for (u32 s = block() * threads() + thread(); s < a.slots; s += blocks() * threads()) {
                 const u32 q = s / columns, at = s % columns;
                 for (u32 k = 1; k < c.world; k++) {
@@ -100,15 +107,17 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
     if (failed) return;
 
     const u64 parts = global(a.box[c.rank]) + now, sums = parts + 2 * half;
-    for (u32 s = first; s < tiles * PACKETS; s += warps) {
+    for (u32 s = first; s < tiles * PACKETS;) {
         const u32 q = s % PACKETS, i = s / PACKETS * 32 + lane;
-        if (!there(c.rank, i, q)) continue;
-        const u64 slot = 16 * (u64)(q * columns + i);
-        if (s != first) of_mine(in, s).load(true, q, own[0]);
-        if (!collect_sum<T, N, GROUP>(c, parts + slot, pitch, 0, epoch, [](u32) { return true; }, own)) return;
-        if (publishes(epoch)) fence_release();  // what peers published goes on with the sums, to those it is new to
-        boxes.send(sum + slot, wide(own[0], epoch));
-        of_mine(out, s).store(q, own[0]);
+        if (there(c.rank, i, q)) {
+            const u64 slot = 16 * (u64)(q * columns + i);
+            if (!collect_sum<T, N, GROUP>(c, parts + slot, pitch, 0, epoch, [](u32) { return true; }, own)) return;
+            if (seldom(publishes(epoch))) fence_release();  // what peers published goes on with the sums, to those it is new to
+            boxes.send(sum + slot, wide(own[0], epoch));
+            of_mine(out, s).store(q, own[0]);
+        }
+        s += warps;
+        if (s < tiles * PACKETS) of_mine(in, s).load(s / PACKETS * 32 + lane < columns, s % PACKETS, own[0]);
     }
 
     for (u32 s = first; s < shares; s += warps) {
@@ -120,10 +129,10 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
         auto at = [&](u32 q, u32) { return slots + 16 * (u64)(q * columns); };
         if (!collect(c, at, [&](u32) { return owner; }, epoch, p)) return;
 #pragma unroll
-        for (u32 k = 0; k < 3 * PACKETS; k++) word_of(x, k) = p[k / 3][0].w[k % 3];
-        if (i < columns) of_peer(out, s).store(x);
+        for (u32 k = 0; k < 3 * PACKETS; k++) word_of(x, k) = p[k / 3][0].w[k % 3] | late(p[k / 3][0], epoch);  // which is 0: a copy that is not made in each round
+        of_peer(out, s).store(i < columns, x);
     }
-    if (publishes(epoch)) fence_release();  // behind the packets' loads: what peers published is then visible to the next kernel
+    if (seldom(publishes(epoch))) fence_release();  // behind the packets' loads: what peers published is then visible to the next kernel
     if (!early) release_stream();
 }
 

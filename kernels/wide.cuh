@@ -23,6 +23,12 @@ FL_DEVICE void store_packet(u64 a, const Wide& p) {
                  "st.relaxed.sys.global.b128 [%0], q;\n\t}"
                  :: "l"(a), "r"(p.w[0]), "r"(p.w[1]), "r"(p.w[2]), "r"(p.w[3]) : "memory");
 }
+// store_packet if p: no branch.
+FL_DEVICE void store_packet_if(bool p, u64 a, const Wide& v) {
+    asm volatile("{\n\t.reg .pred p;\n\t.reg .b64 l, h;\n\t.reg .b128 q;\n\tsetp.ne.u32 p, %5, 0;\n\t"
+                 "mov.b64 l, {%1, %2};\n\tmov.b64 h, {%3, %4};\n\tmov.b128 q, {l, h};\n\t@p st.relaxed.sys.global.b128 [%0], q;\n\t}"
+                 :: "l"(a), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3]), "r"((u32)p) : "memory");
+}
 // load_packet_if leaves v alone unless p: no branch, so that loads around it are in flight together.
 FL_DEVICE void load_packet_if(bool p, u64 a, Wide& v) {
     asm volatile("{\n\t.reg .pred p;\n\t.reg .b64 l, h;\n\t.reg .b128 q;\n\tsetp.ne.u32 p, %5, 0;\n\t"
@@ -32,8 +38,13 @@ FL_DEVICE void load_packet_if(bool p, u64 a, Wide& v) {
                  : "+r"(v.w[0]), "+r"(v.w[1]), "+r"(v.w[2]), "+r"(v.w[3]) : "l"(a), "r"((u32)p) : "memory");
 }
 
-// late is 0 once the packet is of this epoch.
+// late is 0 once the packet, or both, are of this epoch. Of two as of the two words in packets.cuh.
 FL_DEVICE u32 late(const Wide& p, u32 epoch) { return p.w[3] ^ epoch; }
+FL_DEVICE u32 late(const Wide& p, const Wide& q, u32 epoch) {
+    u32 v;
+    asm("lop3.b32 %0, %1, %2, %3, 0x7e;" : "=r"(v) : "r"(p.w[3]), "r"(q.w[3]), "r"(epoch));
+    return v;
+}
 FL_DEVICE u32 seen_of(const Wide& p, u32) { return p.w[3]; }
 
 // ---- Columns ----
@@ -51,13 +62,12 @@ FL_DEVICE u32 row_of(u32 q) { return 3 * q / 4; }
 template <class T>
 struct Packs {
     static constexpr u32 E = 4 / T::SIZE, NONE = ~0u;  // elements in a word; no pack
-    u32 count, full, tail, words;                      // elements; whole packs; the tail, if any; whole words
-    bool aligned;
+    u32 count, full, words, low;                       // elements; whole packs; whole words; 0 in the low 4 bits: both are aligned
     FL_DEVICE Packs(u64 in, u64 out, u64 n)
-        : count((u32)n), full((u32)n / T::V), tail((u32)n % T::V ? full : NONE), words((u32)n / E), aligned((in | out) % 16 == 0) {
-        if (!aligned) full = words = 0, tail = NONE;
-    }
+        : count((u32)n), full((in | out) % 16 == 0 ? (u32)n / T::V : 0), words((in | out) % 16 == 0 ? (u32)n / E : 0), low((u32)(in | out)) {}
     FL_DEVICE u32 packs() const { return (count + T::V - 1) / T::V; }
+    FL_DEVICE bool aligned() const { return low % 16 == 0; }
+    FL_DEVICE u32 tail() const { return aligned() && count % T::V != 0 ? count / T::V : NONE; }
     // Of the tail's words, three at most are whole, and of the next one may be half.
     FL_DEVICE bool halved() const { return count % E != 0; }
     FL_DEVICE u32 half() const { return count % T::V / E; }  // which one
@@ -68,36 +78,59 @@ FL_DEVICE bool seldom(bool p) { return __builtin_expect(p, false); }
 
 struct Rest { Packed v; u32 half; };  // a tail: its whole words, and the half one
 
+// As store16 and store4, if p: no branch.
+FL_DEVICE void store16_if(bool p, u64 a, const Packed& v) {
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %5, 0;\n\t@p st.global.v4.u32 [%0], {%1, %2, %3, %4};\n\t}"
+                 :: "l"(a), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3]), "r"((u32)p) : "memory");
+}
+FL_DEVICE void store4_if(bool p, u64 a, u32 v) {
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t@p st.global.u32 [%0], %1;\n\t}" :: "l"(a), "r"(v), "r"((u32)p) : "memory");
+}
+
 // A column: the packs `first`, first + apart, … of the buffer at base.
 template <class T>
 struct Column {
     static constexpr u32 E = Packs<T>::E;
-    const Packs<T>& packs;
+    Packs<T> packs;
     u64 base;
     u32 first, apart;
     FL_DEVICE u32 pack(u32 row) const { return first + row * apart; }
-    FL_DEVICE u32 word(u32 w) const { return 4 * pack(w / 4) + w % 4; }  // of the buffer: word w of the column
+    FL_DEVICE u32 word(u32 w) const { return 4 * first + w + w / 4 * (4 * apart - 4); }  // of the buffer: word w of the column
     FL_DEVICE u64 pack_at(u32 i) const { return base + 16 * (u64)i; }
     FL_DEVICE u64 word_at(u32 k) const { return base + 4 * (u64)k; }
 
+    // For needed_before_wait: the addresses of packet q's words.
+    FL_DEVICE u64 words_at(u32 q) const { return word_at(word(3 * q)) | word_at(word(3 * q + 1)) | word_at(word(3 * q + 2)); }
     // Nearly all columns are plain, and a warp that has no other pays for one comparison.
     FL_DEVICE bool plain() const { return pack(ROWS - 1) < packs.full; }
     FL_DEVICE bool plain(u32 q) const { return word(3 * q + 2) < packs.words; }
-
-    FL_DEVICE void load(Packed (&x)[ROWS]) const {
-        Rest rest = {};
-        start(true, x, rest);
-        settle(true, x, rest);
+    // rare is the column for what is done with others: nothing of that is computed ahead of it.
+    FL_DEVICE Column rare() const {
+        Packs<T> p = packs;
+        p.count = opaque(p.count), p.low = opaque(p.low);
+        return {p, opaque(base), opaque(first), opaque(apart)};
     }
-    // start has what is aligned on its way together, if p, and waits for nothing. settle does the rest.
-    FL_DEVICE void start(bool p, Packed (&x)[ROWS], Rest& rest) const {
+
+    // All of it if p, otherwise zeros.
+    FL_DEVICE void load(bool p, Packed (&x)[ROWS]) const {
+        start(p, x);
+        settle(p, x);
+    }
+    // start has whole packs on their way together, and waits for nothing. settle does the rest.
+    FL_DEVICE void start(bool p, Packed (&x)[ROWS]) const {
 #pragma unroll
         for (u32 j = 0; j < ROWS; j++) x[j] = load16_if(p && pack(j) < packs.full, pack_at(pack(j)));
-        if (seldom(p && !plain() && tail_row() != ROWS)) load_tail(rest);
     }
-    FL_DEVICE void settle(bool p, Packed (&x)[ROWS], Rest& rest) const {
-        if (!seldom(p && !plain())) return;
-        if (!packs.aligned) {
+    FL_DEVICE void settle(bool p, Packed (&x)[ROWS]) const {
+        if (seldom(p && !plain())) rare().load_rest(x);
+    }
+    FL_DEVICE void store(bool p, const Packed (&x)[ROWS]) const {
+#pragma unroll
+        for (u32 j = 0; j < ROWS; j++) store16_if(p && pack(j) < packs.full, pack_at(pack(j)), x[j]);
+        if (seldom(p && !plain())) rare().store_rest(x);
+    }
+    FL_DEVICE void load_rest(Packed (&x)[ROWS]) const {
+        if (!packs.aligned()) {
 #pragma unroll 1
             for (u32 w = 0; w < 4 * ROWS; w++) {
                 const u32 v = load_elements(true, word(w));
@@ -105,17 +138,17 @@ struct Column {
                 for (u32 k = 0; k < 4 * ROWS; k++) x[k / 4].w[k % 4] = k == w ? v : x[k / 4].w[k % 4];
             }
         }
+        const u32 row = tail_row();
+        if (row == ROWS) return;
+        Rest rest = {};
+        load_tail(rest);
 #pragma unroll
         for (u32 k = 0; k < 4; k++) rest.v.w[k] |= k == packs.half() ? rest.half : 0;
 #pragma unroll
-        for (u32 k = 0; k < 4 * ROWS; k++) x[k / 4].w[k % 4] = tail_row() == k / 4 ? rest.v.w[k % 4] : x[k / 4].w[k % 4];
+        for (u32 k = 0; k < 4 * ROWS; k++) x[k / 4].w[k % 4] = row == k / 4 ? rest.v.w[k % 4] : x[k / 4].w[k % 4];
     }
-    FL_DEVICE void store(const Packed (&x)[ROWS]) const {
-#pragma unroll
-        for (u32 j = 0; j < ROWS; j++)
-            if (pack(j) < packs.full) store16(pack_at(pack(j)), x[j]);
-        if (!seldom(!plain())) return;
-        if (!packs.aligned) {
+    FL_DEVICE void store_rest(const Packed (&x)[ROWS]) const {
+        if (!packs.aligned()) {
 #pragma unroll 1
             for (u32 w = 0; w < 4 * ROWS; w++) {
                 u32 v = x[0].w[0];
@@ -124,39 +157,52 @@ struct Column {
                 store_elements(word(w), v);
             }
         }
-        if (tail_row() == ROWS) return;
+        const u32 row = tail_row();
+        if (row == ROWS) return;
         Packed rest;
 #pragma unroll
-        for (u32 k = 0; k < 4; k++) rest.w[k] = tail_row() == 0 ? x[0].w[k] : tail_row() == 1 ? x[1].w[k] : x[2].w[k];
+        for (u32 k = 0; k < 4; k++) rest.w[k] = row == 0 ? x[0].w[k] : row == 1 ? x[1].w[k] : x[2].w[k];
         store_tail(rest);
     }
     // The same of the words of packet q alone.
     FL_DEVICE void load(bool p, u32 q, Words& v) const {
+        start(p, q, v);
+        settle(p, q, v);
+    }
+    FL_DEVICE void start(bool p, u32 q, Words& v) const {
 #pragma unroll
         for (u32 e = 0; e < 3; e++) v.w[e] = load4_if(p && word(3 * q + e) < packs.words, word_at(word(3 * q + e)));
-        if (!seldom(p && !plain(q))) return;
-#pragma unroll
-        for (u32 e = 0; e < 3; e++) v.w[e] |= load_elements(word(3 * q + e) >= packs.words, word(3 * q + e));
+    }
+    FL_DEVICE void settle(bool p, u32 q, Words& v) const {
+        if (seldom(p && !plain(q))) rare().load_rest(opaque(q), v);
     }
     FL_DEVICE void store(u32 q, const Words& v) const {
 #pragma unroll
-        for (u32 e = 0; e < 3; e++)
-            if (word(3 * q + e) < packs.words) store4(word_at(word(3 * q + e)), v.w[e]);
-        if (!seldom(!plain(q))) return;
+        for (u32 e = 0; e < 3; e++) store4_if(word(3 * q + e) < packs.words, word_at(word(3 * q + e)), v.w[e]);
+        if (seldom(!plain(q))) rare().store_rest(opaque(q), v);
+    }
+    FL_DEVICE void load_rest(u32 q, Words& v) const {
+#pragma unroll
+        for (u32 e = 0; e < 3; e++) v.w[e] |= load_elements(word(3 * q + e) >= packs.words, word(3 * q + e));
+    }
+    FL_DEVICE void store_rest(u32 q, const Words& v) const {
 #pragma unroll
         for (u32 e = 0; e < 3; e++)
             if (word(3 * q + e) >= packs.words) store_elements(word(3 * q + e), v.w[e]);
     }
 
-    FL_DEVICE u32 tail_row() const { return packs.tail == pack(0) ? 0 : packs.tail == pack(1) ? 1 : packs.tail == pack(2) ? 2 : ROWS; }
+    FL_DEVICE u32 tail_row() const { 
+        const u32 tail = packs.tail();
+        return tail == pack(0) ? 0 : tail == pack(1) ? 1 : tail == pack(2) ? 2 : ROWS;
+    }
     FL_DEVICE void load_tail(Rest& rest) const {
-        const u64 a = pack_at(packs.tail);
+        const u64 a = pack_at(packs.tail());
 #pragma unroll
         for (u32 k = 0; k < 4; k++) rest.v.w[k] = load4_if(k < packs.half(), a + 4 * k);
         if (E != 1) rest.half = T::load_if(packs.halved(), a + 4 * packs.half());
     }
     FL_DEVICE void store_tail(const Packed& v) const {
-        const u64 a = pack_at(packs.tail);
+        const u64 a = pack_at(packs.tail());
         u32 half = v.w[0];
 #pragma unroll
         for (u32 k = 0; k < 4; k++) {
@@ -196,10 +242,18 @@ FL_DEVICE bool collect_sum(const Comm& c, u64 a, u64 pitch, u64 step, u32 epoch,
     float acc[U][T::V];
     for (u32 g = 0; g < world; g += G) {
         Wide p[U][G];
+        // Masks, as predicates are needed in the poll loop; and words of own that are only copied would be copied in each round again.
+        const u32 rank = opaque(c.rank);
+        u32 missing[U], mine[G];
+#pragma unroll
+        for (u32 u = 0; u < U; u++) missing[u] = opaque(there(u) ? 0 : ~0u);
+#pragma unroll
+        for (u32 k = 0; k < G; k++) mine[k] = opaque(g + k == rank || (N == 0 && g + k >= world) ? ~0u : 0);
 #pragma unroll
         for (u32 j = 0; j < U * G; j++) {
-            const u32 r = g + j % G, u = j / G;
-            p[u][j % G] = wide(own[u], r != c.rank && (N != 0 || r < world) && there(u) ? ~epoch : epoch);
+            const u32 u = j / G;
+            const u32 here = missing[u] | mine[j % G];
+            p[u][j % G] = wide({{own[u].w[0] & here, own[u].w[1] & here, own[u].w[2] & here}}, ~(epoch ^ here));
         }
         auto at = [&](u32 u, u32 k) { return a + (g + k) * pitch + u * step; };
         auto from = [&](u32 k) { return g + k; };
