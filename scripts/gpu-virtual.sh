@@ -7,20 +7,20 @@
 #
 # Sections: tune bench around large corpus host calls (default: all). With two GPUs or more the first has 8 ranks while the second has
 # 2 and 4; with one they take turns. Each step has a time limit, and a run ends within BUDGET (590 s). CALLS (100000) is how many random
-# calls are made, ALGOS which algorithms tune and bench compare, BLOCKS which grids tune tries.
+# calls are made, ALGOS which algorithms tune and bench compare, BLOCKS and THREADS which grids tune tries.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . scripts/gpu-common.sh
 known="tune bench around large corpus host calls"
 algos=${ALGOS:-oneshot-push,twoshot-push,oneshot-wide,twoshot-wide,oneshot-pull,twoshot-pull}
-blocks=${BLOCKS:-8,16,32,64}
+blocks=${BLOCKS:-8,16,22,32,43,64} threads=${THREADS:-64,96,128,192,256,512}
 
 ranks() { # ranks GPU RANKS SECTIONS: the sections that depend on the number of ranks
 	local worlds=$2 as=${2//,/-} want=" $3 " table=()
 	export CUDA_VISIBLE_DEVICES=$1
 	case $want in *" tune "*)
 		within_budget "tune-$as" 200 $bin/demo tune --out "$OUT/tuned-$as.json" --ranks "$worlds" --share --algo "$algos" \
-			-b 8K -e 1M -f 2 --blocks "$blocks" --threads 128,256,512 -n 100 --rounds 2 ;;
+			-b 8K -e 1M -f 2 --blocks "$blocks" --threads "$threads" -n 100 --rounds 2 ;;
 	esac
 	[ ! -s "$OUT/tuned-$as.json" ] || table=(--table "$OUT/tuned-$as.json")
 	case $want in *" bench "*)
@@ -30,7 +30,7 @@ ranks() { # ranks GPU RANKS SECTIONS: the sections that depend on the number of 
 		within_budget "around-$as" 60 $bin/demo bench "${table[@]}" --floor=false --around --ranks "$worlds" --share -b 8K -e 512K -f 2 --rounds 2 ;;
 	esac
 	case $want in *" large "*)
-		within_budget "large-$as" 90 $bin/demo bench "${table[@]}" --algo auto,oneshot-pull,twoshot-pull,copy --ranks "$worlds" --share -b 1M -e 64M -f 4 --rounds 1 -n 20 ;;
+		within_budget "large-$as" 90 $bin/demo bench "${table[@]}" --floor=false --algo auto,oneshot-pull,twoshot-pull,copy --ranks "$worlds" --share -b 1M -e 64M -f 4 --rounds 1 -n 20 ;;
 	esac
 	printf '%s\n' "${rows[@]}" >"$OUT/rows-$as"
 }
