@@ -33,12 +33,13 @@ type Config struct {
 	Table Table
 	// MaxBytes is the largest message handled by one launch; larger ones are done in pieces. Each rank
 	// keeps about twice that much staging memory (host: and as much pinned host memory). Copy and host make pieces of 2 MiB
-	// × Ranks at most, and smaller ones where that makes up to four of a message, so that copies and sums overlap. A multiple of 16, at most 32 GiB. 0 is 4 MiB.
+	// × Ranks at most, and smaller ones where that makes up to four of a message, so that copies and sums overlap. A multiple of 16, at most 32 GiB. 0 is
+	// DefaultMaxBytes.
 	MaxBytes uint64
 	// PushBytes is the largest message that Auto gives to a kernel that pushes, and the largest that one launch of
 	// it handles. Each rank keeps 4 × Ranks times that much memory for packets with oneshot-push, 8 times with
 	// twoshot-push, and about two thirds of that with oneshot-wide and twoshot-wide; less where the shipped choice or MaxBytes end earlier. A multiple of 16. 0 is what takes 8 MiB or less with
-	// each: for one-shot 512 KiB with 2 ranks, 128 KiB with 4, 32 KiB with 8; for two-shot 1 MiB. At most 4 GiB.
+	// each: for one-shot 512 KiB with 2 ranks, 128 KiB with 4, 32 KiB with 8, and three times that with wide packets; for two-shot 1 MiB, and 1.5 MiB. At most 4 GiB.
 	PushBytes uint64
 	// DirectBytes is the size, in bytes, from which peers read a registered input directly in one-shot pull; a smaller one is
 	// staged like any other, because the second flag exchange costs more than the copy. 0 is 1 MiB; 1 is always. In two-shot
@@ -75,13 +76,16 @@ type Config struct {
 	Knobs Knobs
 }
 
+// DefaultMaxBytes is what Config.MaxBytes is where nobody says otherwise: 4.5 MiB. A message of 4 MiB and a little goes as one, and the
+// pieces of larger ones, which are of one size, are of about 4 MiB. So no power of two is a step.
+const DefaultMaxBytes = 9 << 19
+
 const (
-	defaultMaxBytes = 4 << 20
-	defaultDirect   = 1 << 20
-	defaultTimeout  = 10 * time.Second
-	longestTimeout  = 24 * time.Hour
-	mostMaxBytes    = 32 << 30 // packs have 32-bit indices
-	mostPushBytes   = 4 << 30  // the kernels count pairs of words in 32 bits
+	defaultDirect  = 1 << 20
+	defaultTimeout = 10 * time.Second
+	longestTimeout = 24 * time.Hour
+	mostMaxBytes   = 32 << 30 // packs have 32-bit indices
+	mostPushBytes  = 4 << 30  // the kernels count pairs of words in 32 bits
 )
 
 func bad(arg, format string, args ...any) error {
@@ -133,7 +137,7 @@ func (c *Config) validate(rt *launcher.Runtime) error {
 	}
 	c.Table = slices.Clone(c.Table)
 	if c.MaxBytes == 0 {
-		c.MaxBytes = defaultMaxBytes
+		c.MaxBytes = DefaultMaxBytes
 	}
 	if c.DirectBytes == 0 {
 		c.DirectBytes = defaultDirect

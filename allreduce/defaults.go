@@ -45,22 +45,23 @@ type preference struct {
 }
 
 // shipped is what Auto takes where no tuning table says otherwise. The first line that covers a call, and whose algorithm
-// can work, is followed.
+// can work, is followed: what stands below a line of wide packets is for devices that have none.
 //
-// On one device: measured on one H200 with 2, 4 and 8 ranks, 4 KB to 16 MB. Over NVLink: measured on two H200, 1 KB to 2 MB, and
-// for more of them estimated, from the latencies there and the bytes that each algorithm moves (one-shot push 2(N-1) times the
-// message into each rank, one-shot pull N-1, two-shot push 4(N-1)/N, two-shot pull half of that). Over PCIe: estimated. Two ranks
-// take no two-shot kernel: those are larger, and 64 blocks of 512 threads each would no longer be resident.
+// On one device: measured on one H200 with 2, 4 and 8 ranks, 4 KB to 64 MB. Over NVLink: measured on two H200, 1 KB to 4 MB, and
+// for more of them estimated, from the latencies there, what is faster on one device, and the bytes that each algorithm moves (one-shot
+// push 2(N-1) times the message into each rank, one-shot pull N-1, two-shot push 4(N-1)/N, two-shot pull half of that; with wide
+// packets two thirds of push). Over PCIe: estimated, and nobody has tried wide packets there.
 var shipped = [...][]preference{
 	linkShared: {
-		{2, 512 << 10, OneshotPush}, {2, 0, OneshotPull},
-		{4, 64 << 10, OneshotPush}, {4, 1 << 20, TwoshotPush},
-		{8, 32 << 10, OneshotPush}, {16, 8 << 10, OneshotPush}, {16, 512 << 10, TwoshotPush}, {16, 0, TwoshotPull},
+		{2, 128 << 10, OneshotPush}, {2, 1536 << 10, OneshotWide}, {2, 512 << 10, OneshotPush}, {2, 0, OneshotPull},
+		{4, 76 << 10, OneshotPush}, {4, 1536 << 10, TwoshotWide}, {4, 1 << 20, TwoshotPush}, {4, 0, OneshotPull},
+		{8, 19 << 10, OneshotPush}, {8, 40 << 10, TwoshotPush}, {8, 672 << 10, TwoshotWide},
+		{16, 8 << 10, OneshotPush}, {16, 512 << 10, TwoshotPush}, {16, 0, TwoshotPull},
 	},
 	linkNVLink: {
-		{2, 512 << 10, OneshotPush}, {2, 0, OneshotPull},
-		{4, 64 << 10, OneshotPush}, {8, 32 << 10, OneshotPush}, {16, 8 << 10, OneshotPush},
-		{16, 1 << 20, TwoshotPush}, {16, 0, TwoshotPull},
+		{2, 32 << 10, OneshotPush}, {2, 1536 << 10, OneshotWide}, {2, 512 << 10, OneshotPush}, {2, 0, OneshotPull},
+		{4, 64 << 10, OneshotPush}, {8, 32 << 10, OneshotPush}, {8, 64 << 10, TwoshotPush}, {8, 1536 << 10, TwoshotWide},
+		{16, 8 << 10, OneshotPush}, {16, 1 << 20, TwoshotPush}, {16, 0, TwoshotPull},
 	},
 	linkPCIe: {
 		{2, 64 << 10, OneshotPush}, {2, 0, OneshotPull}, {4, 16 << 10, OneshotPush}, {4, 64 << 10, OneshotPull},
@@ -69,17 +70,19 @@ var shipped = [...][]preference{
 }
 
 // pushRoom is the largest message for which a push kernel's boxes have room, unless Config.PushBytes says otherwise. A rank's box
-// takes 4×N times that for one-shot, 8 MiB / N, and 8 times that for two-shot, 8 MiB; with wide packets two thirds, and one-shot
-// has three times the room, in which two ranks gain by it: 16 MiB / N.
+// takes 4×N times that for one-shot, so that it is 8 MiB / N, and 8 times that for two-shot, 8 MiB. With wide packets it takes two
+// thirds, so that two-shot has half as much room again in the same memory; one-shot, in which two ranks gain by it, has three times the room.
 func pushRoom(a Algorithm, world int) uint64 {
-	if a.twoshot() {
+	n := uint64(world)
+	switch a {
+	case TwoshotPush:
 		return 1 << 20
+	case TwoshotWide:
+		return 1536 << 10
+	case OneshotWide:
+		return min(1536<<10, 6<<20/(n*n)/16*16)
 	}
-	n, most := uint64(world), uint64(2<<20)
-	if a.wide() {
-		most *= 3
-	}
-	return min(most/4, most/(n*n)/16*16)
+	return min(512<<10, 2<<20/(n*n)/16*16)
 }
 
 // policy is which algorithm each call takes: a pure function of the call, the same on all ranks.
@@ -225,16 +228,16 @@ func (p *policy) bound() {
 	widen(a, 0)
 }
 
-// mostBlocks is the largest grid that a call may have.
-func (p *policy) mostBlocks() int {
-	most := mostBlocks(OneshotPull, 0, p.world)
-	for a := range numAlgorithms {
-		if Algorithm(a).Direct() && p.limit[a] != 0 {
-			most = max(most, mostBlocks(Algorithm(a), workOf(Algorithm(a), p.limit[a], p.world), p.world))
-		}
+// mostBlocks is how many blocks of so many threads a call may have by this algorithm.
+func (p *policy) mostBlocks(a Algorithm, threads int) int {
+	most := mostBlocks(a, workOf(a, p.limit[a], p.world), p.world)
+	if a.wide() && threads > wideThreads { // whole SMs each
+		most = mostBlocks(TwoshotPush, 0, p.world)
 	}
 	for i := range p.table {
-		most = max(most, p.table[i].Blocks)
+		if r := &p.table[i]; r.Algorithm == a {
+			most = max(most, r.Blocks)
+		}
 	}
 	return most
 }
@@ -302,7 +305,8 @@ func (p *policy) launches(a Algorithm, bytes uint64) (pieces, largest uint64) {
 	most := max(p.limit[a], 16)
 	switch {
 	case a.Direct() || a == NCCL:
-		return piecesOf(bytes, most), min(bytes, most)
+		piece := min(bytes, pieceOf(bytes, most))
+		return piecesOf(bytes, max(1, piece)), piece
 	case bytes <= wholeRoom(most, p.world):
 		return 1, bytes
 	}

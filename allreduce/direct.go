@@ -152,18 +152,18 @@ func (r *Rank) connectPush(k *kit, a Algorithm) {
 
 // enqueueDirect launches the call's kernel, once for each piece. It allocates nothing.
 func (r *Rank) enqueueDirect(op *operation) error {
-	for off, most := uint64(0), r.g.policy.limit[op.call.algorithm]; off < op.bytes(); off += most {
-		if err := r.launchPiece(op, off); err != nil {
+	for off, piece := uint64(0), pieceOf(op.bytes(), r.g.policy.limit[op.call.algorithm]); off < op.bytes(); off += piece {
+		if err := r.launchPiece(op, off, piece); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// launchPiece launches the call's kernel for the piece that begins at byte off.
-func (r *Rank) launchPiece(op *operation, off uint64) error {
+// launchPiece launches the call's kernel for the piece that begins at byte off, and is so many bytes or what is left.
+func (r *Rank) launchPiece(op *operation, off, piece uint64) error {
 	a, dt := op.call.algorithm, op.call.dtype
-	k, n := r.kits[a], min(r.g.policy.limit[a], op.bytes()-off)
+	k, n := r.kits[a], min(piece, op.bytes()-off)
 	if a.pulls() {
 		r.packPull(k.packed[:], op, off, n)
 	} else {
@@ -179,9 +179,9 @@ func (r *Rank) launchPiece(op *operation, off uint64) error {
 // has run, and that may need the piece ahead on the ranks that come later.
 func (g *Group) enqueuePieces(ops []operation) error {
 	return g.together(ops, func(party) error {
-		for off, most := uint64(0), g.policy.limit[ops[0].call.algorithm]; off < ops[0].bytes(); off += most {
+		for off, piece := uint64(0), pieceOf(ops[0].bytes(), g.policy.limit[ops[0].call.algorithm]); off < ops[0].bytes(); off += piece {
 			for i, r := range g.ranks {
-				if err := r.launchPiece(&ops[i], off); err != nil {
+				if err := r.launchPiece(&ops[i], off, piece); err != nil {
 					return err
 				}
 			}

@@ -137,7 +137,7 @@ func ExampleSelect() {
 		fmt.Println(plan)
 	}
 	// Output:
-	// oneshot-push (64×128): all 2 devices reach each other directly, if their NVLinks mean what they usually do: nothing states their peer access; the default up to 524288 bytes of 2 ranks over NVLink
+	// oneshot-wide (22×64): all 2 devices reach each other directly, if their NVLinks mean what they usually do: nothing states their peer access; the default up to 1572864 bytes of 2 ranks over NVLink
 	// host (16×256): FENCELINE_P2P_DISABLE=1 turns direct access off, so direct kernels cannot run and copies would pass through host memory anyway
 }
 
@@ -179,7 +179,7 @@ func ExampleConfig_measurement() {
 	}
 	fmt.Println(plan.Algorithm, "-", plan.Reason)
 	// Output:
-	// oneshot-push - all 2 devices reach each other directly, as probing found; the default up to 524288 bytes of 2 ranks over NVLink
+	// oneshot-push - all 2 devices reach each other directly, as probing found; the default up to 32768 bytes of 2 ranks over NVLink
 }
 
 // env is what ExampleNewGroup makes step by step, for one element of f32 on each rank.

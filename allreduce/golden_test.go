@@ -30,7 +30,7 @@ func TestGoldenPlans(t *testing.T) {
 		want    string
 	}{
 		"hgx-h100":              {hgx, nil, Knobs{}, "oneshot-push: all 8" + links + "; the default up to 32768 bytes of 8 ranks over NVLink"},
-		"hgx-h100, two":         {hgx, []int{0, 7}, Knobs{}, "oneshot-push: all 2" + links + "; the default up to 524288 bytes of 2 ranks over NVLink"},
+		"hgx-h100, two":         {hgx, []int{0, 7}, Knobs{}, "oneshot-push: all 2" + links + "; the default up to 32768 bytes of 2 ranks over NVLink"},
 		"gb200":                 {gb200, nil, Knobs{}, "oneshot-push: all 4" + links + "; the default up to 65536 bytes of 4 ranks over NVLink"},
 		"dgx1":                  {dgx1, nil, Knobs{}, "copy: 0→5: it is not known whether device 0 can read the memory of device 5" + unstated},
 		"dgx1, a mesh":          {dgx1, []int{0, 1, 2, 3}, Knobs{}, "oneshot-push: all 4" + links + "; the default up to 65536 bytes of 4 ranks over NVLink"},
@@ -41,7 +41,7 @@ func TestGoldenPlans(t *testing.T) {
 		"epyc, one bridge, two": {epyc, []int{3, 4}, Knobs{P2PLevel: LevelPHB}, "oneshot-push: all 2 devices reach each other directly" + reading + "; the default up to 65536 bytes of 2 ranks without NVLink"},
 		"two-5090":              {off, nil, Knobs{}, "host: devices 0 and 1 have no peer access in either direction (GNS)" + through},
 		"hgx-h100, NCCL":        {hgx, nil, Knobs{Algorithm: NCCL}, "nccl: asked for by FENCELINE_ALGO; NCCL does not sum in rank order, so bits can differ from the reference"},
-		"hgx-h100, allowed":     {hgx, []int{0, 7}, Knobs{NCCL: true}, "oneshot-push: all 2" + links + "; the default up to 524288 bytes of 2 ranks over NVLink"},
+		"hgx-h100, allowed":     {hgx, []int{0, 7}, Knobs{NCCL: true}, "oneshot-push: all 2" + links + "; the default up to 32768 bytes of 2 ranks over NVLink"},
 		"switches":              {switches, nil, Knobs{}, "copy: 0→1: it is not known whether device 0 can read the memory of device 1" + unstated},
 	} {
 		t.Run(name, func(t *testing.T) {

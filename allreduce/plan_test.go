@@ -34,7 +34,7 @@ func TestChoose(t *testing.T) {
 	}{
 		"all":         {machine("X11", "1X1", "11X"), []int{0, 1, 2}, Auto, OneshotPush, "all 3 devices reach each other directly; the default up to 16384 bytes of 3 ranks without NVLink"},
 		"one":         {machine("X"), []int{0}, Auto, OneshotPull, "a single rank"},
-		"virtual":     {machine("X0", "0X"), []int{1, 1, 1}, Auto, OneshotPush, "all ranks share device 1; the default up to 65536 bytes of 3 ranks on one device"},
+		"virtual":     {machine("X0", "0X"), []int{1, 1, 1}, Auto, OneshotPush, "all ranks share device 1; the default up to 77824 bytes of 3 ranks on one device"},
 		"one way":     {machine("X1", "0X"), []int{0, 1}, Auto, Copy, "1→0: device 1 cannot read the memory of device 0, and direct kernels need both directions"},
 		"none":        {machine("X0", "0X"), []int{0, 1}, Auto, Host, "devices 0 and 1 have no peer access in either direction, so direct kernels cannot run and copies would pass through host memory anyway"},
 		"subset":      {machine("X10", "1X0", "00X"), []int{0, 1}, Auto, OneshotPush, "all 2 devices reach each other directly; the default up to 65536 bytes of 2 ranks without NVLink"},
@@ -105,14 +105,41 @@ func TestShape(t *testing.T) {
 
 // A group keeps room for the grids that its own calls can have, and no more.
 func TestMostBlocks(t *testing.T) {
-	for want, c := range map[int]Config{
-		32: {Ranks: 1}, 64: {Ranks: 2}, 48: {Ranks: 4, Table: Table{{Algorithm: OneshotPull, Blocks: 48}}}, 7: {Ranks: 2, Blocks: 7},
+	for _, c := range []struct {
+		cfg           Config
+		a             Algorithm
+		threads, want int
+	}{
+		{Config{Ranks: 1}, OneshotPull, 512, 64}, {Config{Ranks: 1, MaxBytes: 64 << 10}, OneshotPull, 512, 32},
+		{Config{Ranks: 2}, OneshotPush, 512, 64}, {Config{Ranks: 2, Blocks: 7}, OneshotPush, 512, 7},
+		{Config{Ranks: 4}, TwoshotWide, 192, 64}, {Config{Ranks: 4}, TwoshotWide, 512, 32}, {Config{Ranks: 4}, OneshotPush, 512, 32},
+		{Config{Ranks: 4, Table: Table{{Algorithm: OneshotPush, Blocks: 48}}}, OneshotPush, 512, 48},
+		{Config{Ranks: 4, Table: Table{{Algorithm: TwoshotWide, Blocks: 64}}}, TwoshotWide, 512, 64},
+		{Config{Ranks: 4, Table: Table{{Algorithm: TwoshotWide, Blocks: 64}}}, OneshotPush, 512, 32},
+		{Config{Ranks: 2, Algorithm: TwoshotPush}, TwoshotPush, 512, 64}, {Config{Ranks: 2, Algorithm: TwoshotPull}, TwoshotPull, 512, 64},
+		{Config{Ranks: 2, Algorithm: OneshotPull, MaxBytes: 64 << 10}, OneshotPull, 512, 32},
 	} {
-		require.Equal(t, want, newGroup(t, openEmu(t, "nvlink", 4), c).mostBlocks())
+		if c.cfg.MaxBytes == 0 {
+			c.cfg.MaxBytes = 4 << 20
+		}
+		require.Equal(t, c.want, newGroup(t, openEmu(t, "nvlink", 4), c.cfg).mostBlocks(c.a, c.threads), "%+v %v", c.cfg, c.a)
 	}
-	for a, want := range map[Algorithm]int{OneshotPush: 64, TwoshotPush: 64, OneshotPull: 64, TwoshotPull: 64} {
-		require.Equal(t, want, newGroup(t, openEmu(t, "nvlink", 2), Config{Ranks: 2, Algorithm: a, MaxBytes: 4 << 20}).mostBlocks(), "%v", a)
+}
+
+// On real machines a second group finds room beside the first, whatever its calls are.
+func TestRoomForTwoGroups(t *testing.T) {
+	for _, ranks := range []int{2, 4, 8} {
+		rt := openEmu(t, "nvlink-8", 8)
+		var groups []*Group
+		for range 2 {
+			g := newGroup(t, rt, Config{Ranks: ranks, MaxBytes: 4 << 20})
+			plan, err := g.Plan(4000, F32)
+			require.NoError(t, err)
+			require.True(t, plan.Algorithm.Direct(), "%d ranks: %+v", ranks, plan)
+			groups = append(groups, g)
+		}
+		for _, g := range groups {
+			require.NoError(t, g.Close())
+		}
 	}
-	small := newGroup(t, openEmu(t, "nvlink", 2), Config{Ranks: 2, Algorithm: OneshotPull, MaxBytes: 64 << 10})
-	require.Equal(t, 32, small.mostBlocks())
 }

@@ -32,7 +32,6 @@ type rooms [maxThreads/32 + 1]int
 // of one size: calls of a group never overlap, except that with dependent launch the next one's blocks may already be there, and
 // that is asked for only behind the same (see kit.launch). So they fill SMs without leaving gaps that are too small for the last ones.
 func (g *Group) reserve() error {
-	most := g.mostBlocks()
 	sharing := map[int]int{} // ranks by device
 	for _, r := range g.ranks {
 		sharing[r.dev]++
@@ -42,13 +41,13 @@ func (g *Group) reserve() error {
 	taken := map[int]int{}
 	for a := range g.rooms {
 		if a := Algorithm(a); a.Direct() && g.policy.limit[a] != 0 {
-			if err := g.fit(a, most, sharing, taken); err != nil {
+			if err := g.fit(a, sharing, taken); err != nil {
 				return err
 			}
 			continue
 		}
 		for warps := range g.rooms[a] {
-			g.rooms[a][warps] = most // the local reduction waits for nobody
+			g.rooms[a][warps] = g.mostBlocks(Algorithm(a), 32*warps) // the local reduction waits for nobody
 		}
 	}
 	g.reserved = taken
@@ -59,12 +58,12 @@ func (g *Group) reserve() error {
 }
 
 // fit finds the room of one algorithm, where so many ranks share each device, and raises what that takes of the devices' SMs.
-func (g *Group) fit(a Algorithm, most int, sharing, taken map[int]int) error {
+func (g *Group) fit(a Algorithm, sharing, taken map[int]int) error {
 	for threads := 32; threads <= maxThreads; threads += 32 {
 		if g.cfg.Threads != 0 && threads != g.cfg.Threads {
 			continue
 		}
-		fit, perSM := most, map[int]int{}
+		fit, perSM := g.mostBlocks(a, threads), map[int]int{}
 		for _, r := range g.ranks {
 			if _, seen := perSM[r.dev]; seen {
 				continue
@@ -98,12 +97,12 @@ func (g *Group) fit(a Algorithm, most int, sharing, taken map[int]int) error {
 	return nil
 }
 
-// mostBlocks is the largest grid that shape gives.
-func (g *Group) mostBlocks() int {
+// mostBlocks is the largest grid of blocks of that size that shape gives.
+func (g *Group) mostBlocks(a Algorithm, threads int) int {
 	if g.cfg.Blocks != 0 {
 		return g.cfg.Blocks
 	}
-	return g.policy.mostBlocks()
+	return g.policy.mostBlocks(a, threads)
 }
 
 // together is how many launches of one rank may be there at a time.

@@ -76,9 +76,8 @@ func Select(in SelectInput) (Plan, error) {
 	}
 	p.table, p.most, p.push = in.Table, in.MaxBytes, in.PushBytes
 	p.bound()
-	most := p.mostBlocks()
 	return p.plan(p.table, in.Bytes, in.DType, false, func(a Algorithm, n uint64, want grid) (int, int) {
-		return shape(a, n, p.world, want, func(int) int { return most })
+		return shape(a, n, p.world, want, func(threads int) int { return p.mostBlocks(a, threads) })
 	}), nil
 }
 
@@ -105,7 +104,7 @@ func (in *SelectInput) validate() error {
 		in.MaxBytes = in.Knobs.MaxBytes
 	}
 	if in.MaxBytes == 0 {
-		in.MaxBytes = defaultMaxBytes
+		in.MaxBytes = DefaultMaxBytes
 	}
 	const most = 1 << 62 // so that sums do not wrap
 	switch {

@@ -61,7 +61,7 @@ func TestSelect(t *testing.T) {
 		unstated = ", for nothing states it; direct kernels are not risked on that, and the driver finds copies a way"
 		both     = ", and direct kernels need both directions"
 		small    = "; the default up to 65536 bytes of 2 ranks without NVLink"
-		linkedUp = "; the default up to 524288 bytes of 2 ranks over NVLink"
+		linkedUp = "; the default up to 32768 bytes of 2 ranks over NVLink"
 		small3   = "; the default up to 16384 bytes of 3 ranks without NVLink"
 		written  = ", so peers are only written to"
 		through  = ", so direct kernels cannot run and copies would pass through host memory anyway"
@@ -113,7 +113,7 @@ func TestSelect(t *testing.T) {
 		"nvlink no": {SelectInput{Machine: linked(machine("X0", "?X"), "NV4")}, Copy, "0→1: device 0 cannot read the memory of device 1" + both},
 		"disabled": {SelectInput{Machine: all, Knobs: Knobs{P2PDisable: true}}, Host,
 			"FENCELINE_P2P_DISABLE=1 turns direct access off" + through},
-		"disabled, one device": {SelectInput{Machine: all, Devices: []int{1, 1}, Knobs: Knobs{P2PDisable: true}}, OneshotPush, "all ranks share device 1; the default up to 524288 bytes of 2 ranks on one device"},
+		"disabled, one device": {SelectInput{Machine: all, Devices: []int{1, 1}, Knobs: Knobs{P2PDisable: true}}, OneshotPush, "all ranks share device 1; the default up to 131072 bytes of 2 ranks on one device"},
 		"level met":            {SelectInput{Machine: far, Devices: []int{0, 1}, Knobs: Knobs{P2PLevel: LevelPIX}}, OneshotPush, "all 2 devices reach each other directly" + small},
 		"level passed": {SelectInput{Machine: far, Knobs: Knobs{P2PLevel: LevelNODE}}, Host,
 			"the path between devices 0 and 2 is SYS, farther than FENCELINE_P2P_LEVEL=NODE allows" + through},

@@ -11,6 +11,9 @@ func shape(a Algorithm, n uint64, world int, want grid, fit func(threads int) in
 	blocks = want.blocks
 	if blocks == 0 {
 		blocks = int(min((work+uint64(threads)-1)/uint64(threads), uint64(mostBlocks(a, work, world))))
+		if a.wide() && uint64(blocks*threads) < work {
+			blocks = min(blocks, 2*fit(maxThreads)) // one on each SM
+		}
 	}
 	return min(blocks, fit(threads)), threads
 }
@@ -29,14 +32,17 @@ func workOf(a Algorithm, n uint64, world int) uint64 {
 	return packsOf(n)
 }
 
+// wideThreads is the largest block of the kernels with wide packets without a table.
+const wideThreads = 192
+
 // threadsFor is the number of threads in a block. Larger blocks, and so fewer flags, pay when there is much to do. Push has no
 // flags for each block, and small blocks spread over more of the device: the smallest that do with one pass. Measured on one
 // H200 with 2, 4 and 8 virtual ranks: pull from 1 KB to 1 MB, push from 8 KB to 512 KB.
 func threadsFor(a Algorithm, work uint64, world int, fit func(threads int) int) int {
 	if a.pushes() {
 		sizes, usual := []int{128, 256, 512}, 256
-		if a.wide() {
-			sizes, usual = []int{64, 96, 128, 192, 256, 512}, 128
+		if a.wide() { // where no grid is large enough the caches are the limit, and fewer threads do better
+			sizes, usual = []int{64, 96, 128, wideThreads}, wideThreads
 		}
 		return threadsToPush(work, sizes, usual, func(threads int) int { return threads * min(fit(threads), mostBlocks(a, work, world)) })
 	}
@@ -119,6 +125,12 @@ func slotsOf(a Algorithm, n uint64, world int) uint64 {
 
 // piecesOf is how many launches a message of n bytes takes, one at least.
 func piecesOf(n, most uint64) uint64 { return max(1, (n+most-1)/most) }
+
+// pieceOf is the size of these pieces, all but the last; a multiple of 16, as most is.
+func pieceOf(n, most uint64) uint64 {
+	pieces := piecesOf(n, most)
+	return roundUp((n+pieces-1)/pieces, 16)
+}
 
 // Below: how copy and host share out a message. Sizes are in bytes. The bounds are estimates, from links of 25 GB/s and
 // a few microseconds for each copy and each event between devices; not measured.

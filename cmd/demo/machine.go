@@ -250,10 +250,9 @@ func (s *settings) groupConfig(rep *runReport, message uint64) allreduce.Config 
 
 // worldConfig is a group for messages up to a size.
 func (s *settings) worldConfig(rep *machineReport, w *worldReport, found *topo.Measurement, alg allreduce.Algorithm, t allreduce.Table, message uint64) allreduce.Config {
-	const most = 4 << 20
 	cfg := allreduce.Config{
 		Ranks: w.Ranks, Devices: w.Devices, Share: w.Shared, Algorithm: alg, Table: t,
-		MaxBytes: min(most, (message+4095)/4096*4096),
+		MaxBytes: min(allreduce.DefaultMaxBytes, (message+4095)/4096*4096),
 		Timeout:  groupTimeout(s.timeout),
 		Machine:  rep.machine, Measurement: found, Knobs: s.knobs, NCCLLibrary: s.library,
 	}
