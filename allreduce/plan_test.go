@@ -89,6 +89,19 @@ func TestShape(t *testing.T) {
 		blocks, threads := shape(c.a, uint64(c.kb)<<10, c.world, grid{}, fit(64))
 		require.Equal(t, []int{c.blocks, c.threads}, []int{blocks, threads}, "%+v", c)
 	}
+	// The grids of wide packets that were fastest on one H200, or near: an SM holds 16 warps of theirs.
+	for _, c := range []struct {
+		a                          Algorithm
+		world, kb, blocks, threads int
+	}{
+		{OneshotWide, 2, 128, 43, 64}, {OneshotWide, 2, 256, 57, 96}, {OneshotWide, 2, 512, 57, 192}, {OneshotWide, 2, 1024, 64, 256},
+		{TwoshotWide, 4, 128, 44, 64}, {TwoshotWide, 4, 256, 58, 96}, {TwoshotWide, 4, 512, 33, 192},
+		{TwoshotWide, 8, 64, 21, 64}, {TwoshotWide, 8, 128, 39, 64}, {TwoshotWide, 8, 256, 16, 192}, {TwoshotWide, 8, 512, 16, 192},
+	} {
+		shared := func(threads int) int { return 16 / (threads / 32) * 132 / (2 * c.world) }
+		blocks, threads := shape(c.a, uint64(c.kb)<<10, c.world, grid{}, shared)
+		require.Equal(t, []int{c.blocks, c.threads}, []int{blocks, threads}, "%+v", c)
+	}
 	// One device with 132 SMs, each of which holds one block of 512 threads: all ranks' blocks, and the next call's, share it.
 	for _, c := range []struct{ world, kb, blocks, threads int }{
 		{4, 256, 32, 256}, {4, 512, 32, 256}, {8, 128, 16, 128}, {8, 256, 32, 128}, {8, 512, 16, 256},

@@ -11,9 +11,6 @@ func shape(a Algorithm, n uint64, world int, want grid, fit func(threads int) in
 	blocks = want.blocks
 	if blocks == 0 {
 		blocks = int(min((work+uint64(threads)-1)/uint64(threads), uint64(mostBlocks(a, work, world))))
-		if a.wide() && uint64(blocks*threads) < work {
-			blocks = min(blocks, 2*fit(maxThreads)) // one on each SM
-		}
 	}
 	return min(blocks, fit(threads)), threads
 }
@@ -32,19 +29,16 @@ func workOf(a Algorithm, n uint64, world int) uint64 {
 	return packsOf(n)
 }
 
-// wideThreads is the largest block of the kernels with wide packets without a table.
-const wideThreads = 192
-
 // threadsFor is the number of threads in a block. Larger blocks, and so fewer flags, pay when there is much to do. Push has no
 // flags for each block, and small blocks spread over more of the device: the smallest that do with one pass. Measured on one
 // H200 with 2, 4 and 8 virtual ranks: pull from 1 KB to 1 MB, push from 8 KB to 512 KB.
 func threadsFor(a Algorithm, work uint64, world int, fit func(threads int) int) int {
 	if a.pushes() {
-		sizes, usual := []int{128, 256, 512}, 256
-		if a.wide() { // where no grid is large enough the caches are the limit, and fewer threads do better
-			sizes, usual = []int{64, 96, 128, wideThreads}, wideThreads
+		total := func(threads int) int { return threads * min(fit(threads), mostBlocks(a, work, world)) }
+		if a.wide() {
+			return threadsOfWide(a, work, total)
 		}
-		return threadsToPush(work, sizes, usual, func(threads int) int { return threads * min(fit(threads), mostBlocks(a, work, world)) })
+		return threadsToPush(work, total)
 	}
 	switch {
 	case work < 256:
@@ -55,14 +49,13 @@ func threadsFor(a Algorithm, work uint64, world int, fit func(threads int) int) 
 	return 256
 }
 
-// threadsToPush finds it among some sizes for total(threads) threads in all; where none has enough it is the usual one, unless
-// another has a good deal more.
-func threadsToPush(work uint64, sizes []int, usual int, total func(threads int) int) int {
+// threadsToPush finds it for total(threads) threads in all.
+func threadsToPush(work uint64, total func(threads int) int) int {
 	if work < 128 {
 		return max(64, int(work+31)/32*32)
 	}
-	best := usual
-	for _, threads := range sizes {
+	best := 256 // where no grid is large enough, unless another has a good deal more threads
+	for _, threads := range []int{128, 256, 512} {
 		if uint64(total(threads)) >= work {
 			return threads
 		}
@@ -71,6 +64,23 @@ func threadsToPush(work uint64, sizes []int, usual int, total func(threads int) 
 		}
 	}
 	return best
+}
+
+// wideThreads is the largest block of the kernels with wide packets without a table.
+const wideThreads = 256
+
+// threadsOfWide is the same for wide packets, whose threads do more and need more registers. Where no grid is large enough for one pass,
+// the caches are what limits two-shot, and it does better with fewer.
+func threadsOfWide(a Algorithm, work uint64, total func(threads int) int) int {
+	for _, threads := range []int{64, 96, 128, 192} {
+		if uint64(total(threads)) >= work {
+			return threads
+		}
+	}
+	if a == TwoshotWide {
+		return 192
+	}
+	return wideThreads
 }
 
 // mostBlocks is the largest grid without a table. More blocks of pull have more flags, which pays for large messages; and what two

@@ -88,9 +88,9 @@ func GateCases() []Case {
 			case strings.HasSuffix(source, "push"):
 				worlds[1] = 5 // which takes peers four at a time
 			case source == "oneshot_wide":
-				worlds = []int{2, 3} // which it takes two at a time
+				worlds = []int{2, 3}
 			case source == "twoshot_wide":
-				worlds = []int{5, 8}
+				worlds = []int{4, 5, 8} // 5: the code for any size
 			}
 			for _, dtype := range []string{"f32", "f16", "bf16"} {
 				for _, world := range worlds {
