@@ -191,7 +191,7 @@ struct Column {
             if (word(3 * q + e) >= packs.words) store_elements(word(3 * q + e), v.w[e]);
     }
 
-    FL_DEVICE u32 tail_row() const { 
+    FL_DEVICE u32 tail_row() const {
         const u32 tail = packs.tail();
         return tail == pack(0) ? 0 : tail == pack(1) ? 1 : tail == pack(2) ? 2 : ROWS;
     }
