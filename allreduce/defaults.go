@@ -209,7 +209,7 @@ func (p *policy) bound() {
 		return
 	}
 	// The choice changes only at these sizes, and the next byte.
-	sizes := []uint64{0, p.room(OneshotPush), p.room(TwoshotPush), p.most}
+	sizes := []uint64{0, p.room(OneshotPush), p.room(TwoshotPush), p.room(OneshotWide), p.room(TwoshotWide), p.most}
 	for _, l := range shipped[p.class] {
 		sizes = append(sizes, l.to)
 	}
@@ -231,8 +231,8 @@ func (p *policy) bound() {
 // mostBlocks is how many blocks of so many threads a call may have by this algorithm.
 func (p *policy) mostBlocks(a Algorithm, threads int) int {
 	most := mostBlocks(a, workOf(a, p.limit[a], p.world), p.world)
-	if a.wide() && threads > wideThreads { // whole SMs each
-		most = mostBlocks(TwoshotPush, 0, p.world)
+	if a.wide() && threads > wideThreads { // whole SMs each, of which half are left for another group
+		most = min(most, 32)
 	}
 	for i := range p.table {
 		if r := &p.table[i]; r.Algorithm == a {

@@ -176,13 +176,20 @@ func (gr *Graph) Launch() error {
 		return gr.launchTogether()
 	}
 	for r, x := range gr.execs {
-		if err := x.Launch(g.ranks[r].stream); err != nil {
+		if err := g.ranks[r].replay(x); err != nil {
 			g.fail(err)
 			return err
 		}
-		g.ranks[r].turn()
 	}
 	return nil
+}
+
+// replay launches the rank's part of a graph.
+func (r *Rank) replay(x *launcher.Exec) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last = launched{}
+	return x.Launch(r.stream)
 }
 
 func (gr *Graph) open() bool {

@@ -60,6 +60,9 @@ type Group struct {
 // allocates the flags, staging and packets of every rank. Everything the group needs is loaded here, so that no later
 // call loads anything while a peer waits. Close it before rt.
 //
+// Direct kernels wait for their peers on the device. Several groups may use one device, as far as there is room for the blocks of all of
+// them, which is counted; where it is nearly full, calls of different groups should not wait for each other.
+//
 // The error is an *ArgumentError or *NameError for a Config that cannot be used, a *PlanError when no algorithm, or not
 // the one asked for, can run, an *NCCLError when NCCL was asked for and does not start, and otherwise the launcher's, such as
 // launcher.ErrOutOfMemory. NCCL may take up to a minute to start.

@@ -9,9 +9,10 @@ import (
 	"github.com/fenceline/fenceline/launcher"
 )
 
-// A kernel's blocks wait for their peers', so all blocks of all ranks on a device must be resident together, those of
-// other groups that may have a call in flight at the same time included. residency is how many SMs of each device the
-// groups with direct kernels in this process have taken.
+// A kernel's blocks wait for their peers', so all blocks of all ranks on a device must be resident together. residency is how many SMs
+// of each device the groups with direct kernels in this process have taken, as if their blocks filled one SM after the other. The hardware spreads
+// them, so between groups this is a count and no proof: where a device is nearly full of blocks of several sizes, one may find no place
+// until those of another group have ended.
 var residency = struct {
 	mu    sync.Mutex
 	taken map[place]int
@@ -28,9 +29,10 @@ func (g *Group) place(dev int) place { return place{weak.Make(g.rt), dev} }
 // rooms is how many blocks a rank may launch of each size, in warps.
 type rooms [maxThreads/32 + 1]int
 
-// reserve finds the room of every algorithm, and takes the SMs for it. All blocks that wait for each other are of one kernel and
-// of one size: calls of a group never overlap, except that with dependent launch the next one's blocks may already be there, and
+// reserve finds the room of every algorithm, and takes the SMs for it. All blocks of a group that wait for each other are of one kernel and
+// of one size: a call begins when the one ahead has ended, except that with dependent launch its blocks may already be there, and
 // that is asked for only behind the same (see kit.launch). So they fill SMs without leaving gaps that are too small for the last ones.
+// When a rank has ended a call, all blocks of its peers in that call are there, or have gone: it had something of each.
 func (g *Group) reserve() error {
 	sharing := map[int]int{} // ranks by device
 	for _, r := range g.ranks {

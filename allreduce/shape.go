@@ -1,5 +1,7 @@
 package allreduce
 
+import "github.com/fenceline/fenceline/flags"
+
 // shape is the grid of the summing kernel for a launch of n bytes on world ranks. fit(threads) is how many blocks of
 // that size one rank may have, so that all ranks' blocks are resident together. What a table prefers comes first.
 func shape(a Algorithm, n uint64, world int, want grid, fit func(threads int) int) (blocks, threads int) {
@@ -12,7 +14,18 @@ func shape(a Algorithm, n uint64, world int, want grid, fit func(threads int) in
 	if blocks == 0 {
 		blocks = int(min((work+uint64(threads)-1)/uint64(threads), uint64(mostBlocks(a, work, world))))
 	}
-	return min(blocks, fit(threads)), threads
+	return min(blocks, fit(threads), blocksWithWork(a, work, threads)), threads
+}
+
+// blocksWithWork is how many blocks can have packets to send: peers do not wait for the others, so the next call could be there before them.
+func blocksWithWork(a Algorithm, work uint64, threads int) int {
+	switch {
+	case a.wide(): // whose warps take tiles block by block
+		return int(min(work/32, flags.MaxBlocks))
+	case a.pushes():
+		return int(min((work+uint64(threads)-1)/uint64(threads), flags.MaxBlocks))
+	}
+	return flags.MaxBlocks
 }
 
 // workOf is how many threads have something of their own to do, one at least. A thread takes a pack of 16 bytes; with
@@ -83,8 +96,8 @@ func threadsOfWide(a Algorithm, work uint64, total func(threads int) int) int {
 	return wideThreads
 }
 
-// mostBlocks is the largest grid without a table. More blocks of pull have more flags, which pays for large messages; and what two
-// ranks take, room for 64 blocks, would leave none for other groups with the larger kernels of more ranks.
+// mostBlocks is the largest grid without a table. More blocks of pull have more flags, which pays for large messages. 64 blocks are for kernels
+// of which an SM holds two: of others they would leave no room for another group.
 func mostBlocks(a Algorithm, work uint64, world int) int {
 	if world == 2 && a.pushes() || a.wide() || a.pulls() && work > packsOf(512<<10) {
 		return 64

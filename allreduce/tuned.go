@@ -16,7 +16,7 @@ func (g *Group) choose(n uint64, dt DType) (Algorithm, grid) {
 // CaptureBy is Capture of calls that go by t instead of Config.Table, so that one group can measure many choices in turn. A
 // rule is passed over as one of Config.Table is, and also when its algorithm has no memory here: Config.Table, or the
 // shipped choice, must make use of it. A call larger than what that memory is for is done in pieces. PlanBy says what came
-// of it. Blocks beyond what Config.Table asks for at most, or 32 if it asks for less, are left away.
+// of it. Blocks beyond what Config.Table asks for at most for the algorithm, or the shipped grids have where that is more, are left away.
 //
 // The error is Capture's, or an *ArgumentError for a table that cannot be used, or a group whose algorithm is forced.
 func (g *Group) CaptureBy(t Table, queue func() error) (*Graph, error) {
