@@ -79,6 +79,7 @@ FL_DEVICE u32 block() { u32 v; asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(v));
 FL_DEVICE u32 blocks() { u32 v; asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(v)); return v; }
 // opaque: v, of which a compiler knows nothing, so that what is computed from it again is not kept in registers until then.
 FL_DEVICE u32 opaque(u32 v) { asm volatile("mov.u32 %0, %0;" : "+r"(v)); return v; }
+FL_DEVICE u64 opaque(u64 v) { asm volatile("mov.u64 %0, %0;" : "+l"(v)); return v; }
 FL_DEVICE u64 now_ns() { u64 v; asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(v)); return v; }
 
 // ---- Addresses ----
@@ -113,6 +114,11 @@ FL_DEVICE void store16(u64 a, const Packed& v) {
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
                  :: "l"(a), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3]) : "memory");
 }
+// store16 if p: no branch.
+FL_DEVICE void store16_if(bool p, u64 a, const Packed& v) {
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %5, 0;\n\t@p st.global.v4.u32 [%0], {%1, %2, %3, %4};\n\t}"
+                 :: "l"(a), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3]), "r"((u32)p) : "memory");
+}
 FL_DEVICE u32 load4(u64 a) {
     u32 v;
     asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(a) : "memory");
@@ -136,6 +142,10 @@ FL_DEVICE u16 load2_if(bool p, u64 a) {
     asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t@p ld.global.u16 %0, [%1];\n\t}"
                  : "+h"(v) : "l"(a), "r"((u32)p) : "memory");
     return v;
+}
+// store4_if: as store16_if.
+FL_DEVICE void store4_if(bool p, u64 a, u32 v) {
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t@p st.global.u32 [%0], %1;\n\t}" :: "l"(a), "r"(v), "r"((u32)p) : "memory");
 }
 FL_DEVICE void store2(u64 a, u16 v) { asm volatile("st.global.u16 [%0], %1;" :: "l"(a), "h"(v) : "memory"); }
 

@@ -107,7 +107,7 @@ FL_DEVICE void oneshot_push(const PushArgs& a) {
         end = 1;
 #pragma unroll
         for (u32 u = 1; u < U; u++) end += i + u * stride < pairs;
-        if (!collect_sum<T, N>(c, boxes[0] + now + 16 * (u64)i, pitch, 16 * (u64)stride, end, epoch, x)) return;
+        collect_sum<T, N>(c, boxes[0] + now + 16 * (u64)i, pitch, 16 * (u64)stride, end, epoch, x);
         store(x, i);
         i += U * stride;
         if (i >= pairs) break;

@@ -51,9 +51,6 @@ FL_DEVICE Comm counting(Comm c, u32 offset) {
     return c;
 }
 
-// opaque: as that of 32 bits.
-FL_DEVICE u64 opaque(u64 v) { asm volatile("mov.u64 %0, %0;" : "+l"(v)); return v; }
-
 // ---- Packets ----
 
 struct Packet { u64 w[2]; };
@@ -239,10 +236,10 @@ FL_DEVICE void end_thread() { asm volatile("exit;" ::: "memory"); }
 // collect polls packets until all are of this epoch, those that are already when it is called excepted: packet (u, k) is at(u, k), and
 // sent by rank from(k). The loads of one round are in flight together, and only what has not come is loaded again. When the
 // time is up or the host says stop, that is reported, and the thread ends here: the loop has one way out, and what comes
-// behind it need not ask which way was taken. So the result is true. The clock and the host's word are looked at once in
+// behind it need not ask which way was taken. The clock and the host's word are looked at once in
 // 128 rounds: every thread polls here, so that in the emulator, where all take turns, 128 of them already take a while.
 template <class P, u32 G, u32 U, class At, class From>
-FL_DEVICE bool collect(const Comm& c, const At& at, const From& from, u32 epoch, P (&p)[U][G]) {
+FL_DEVICE void collect(const Comm& c, const At& at, const From& from, u32 epoch, P (&p)[U][G]) {
     auto any_late = [&] {
         u32 any = 0;
 #pragma unroll
@@ -268,13 +265,12 @@ FL_DEVICE bool collect(const Comm& c, const At& at, const From& from, u32 epoch,
             }
         }
     } while (any_late());
-    return true;
 }
 
 // collect_sum adds to this rank's own U pairs what all ranks sent, in rank order: that of (rank r, pair u) at a + r × pitch + u × step.
 // Of pairs from `end` on there are none. N: the world size, or 0.
 template <class T, u32 N, u32 U>
-FL_DEVICE bool collect_sum(const Comm& c, u64 a, u64 pitch, u64 step, u32 end, u32 epoch, Pair (&own)[U]) {
+FL_DEVICE void collect_sum(const Comm& c, u64 a, u64 pitch, u64 step, u32 end, u32 epoch, Pair (&own)[U]) {
     constexpr u32 GROUP = N != 0 ? N : 4;
     const u32 world = N != 0 ? N : c.world;
     float acc[U][T::V];
@@ -290,7 +286,7 @@ FL_DEVICE bool collect_sum(const Comm& c, u64 a, u64 pitch, u64 step, u32 end, u
         const u64 base = a + g * pitch;
         auto at = [&](u32 u, u32 k) { return base + k * pitch + u * step; };
         auto from = [&](u32 k) { return g + k; };
-        if (!collect(c, at, from, epoch, p)) return false;
+        collect(c, at, from, epoch, p);
 #pragma unroll
         for (u32 j = 0; j < U * GROUP; j++) {
             const Packet& q = p[j / GROUP][j % GROUP];
@@ -303,7 +299,6 @@ FL_DEVICE bool collect_sum(const Comm& c, u64 a, u64 pitch, u64 step, u32 end, u
         const Packed sum = T::pack(acc[u]);
         own[u] = {{sum.w[0], sum.w[1]}};
     }
-    return true;
 }
 
 }  // namespace fl

@@ -109,7 +109,7 @@ FL_DEVICE void twoshot_push(const PushArgs& a) {
     const u64 parts = boxes[0] + now, sums = parts + 2 * half;
     for (u32 i = first; i < chunk && my_chunk + i < pairs; i += stride) {
         if (i != first) own[0] = in.load(my_chunk + i);
-        if (!collect_sum<T, N>(c, parts + 16 * (u64)i, pitch, 0, 1, epoch, own)) return;
+        collect_sum<T, N>(c, parts + 16 * (u64)i, pitch, 0, 1, epoch, own);
         if (N != 2 && publishes(epoch)) fence_release();  // what peers published goes on with the sums, to those it is new to
         boxes.send(sum + 16 * (u64)i, packet(own[0], epoch));
         out.store(my_chunk + i, own[0]);
@@ -127,7 +127,7 @@ FL_DEVICE void twoshot_push(const PushArgs& a) {
             const u64 base = sums + g * pitch + 16 * (u64)i;
             auto at = [&](u32, u32 k) { return base + k * pitch; };
             auto from = [&](u32 k) { return g + k; };
-            if (!collect(c, at, from, epoch, p)) return;
+            collect(c, at, from, epoch, p);
             mine = opaque(2u << c.rank);
 #pragma unroll
             for (u32 k = 0; k < GROUP; k++)

@@ -111,7 +111,7 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
         const u32 q = s % PACKETS, i = s / PACKETS * 32 + lane;
         if (there(c.rank, i, q)) {
             const u64 slot = 16 * (u64)(q * columns + i);
-            if (!collect_sum<T, N, GROUP>(c, parts + slot, pitch, 0, epoch, [](u32) { return true; }, own)) return;
+            collect_sum<T, N, GROUP>(c, parts + slot, pitch, 0, epoch, [](u32) { return true; }, own);
             if (seldom(publishes(epoch))) fence_release();  // what peers published goes on with the sums, to those it is new to
             boxes.send(sum + slot, wide(own[0], epoch));
             of_mine(out, s).store(q, own[0]);
@@ -127,7 +127,7 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
 #pragma unroll
         for (u32 q = 0; q < PACKETS; q++) p[q][0] = wide({}, there(owner, i, q) ? ~epoch : epoch);
         auto at = [&](u32 q, u32) { return slots + 16 * (u64)(q * columns); };
-        if (!collect(c, at, [&](u32) { return owner; }, epoch, p)) return;
+        collect(c, at, [&](u32) { return owner; }, epoch, p);
 #pragma unroll
         for (u32 k = 0; k < 3 * PACKETS; k++) word_of(x, k) = p[k / 3][0].w[k % 3] | late(p[k / 3][0], epoch);  // which is 0: a copy that is not made in each round
         of_peer(out, s).store(i < columns, x);

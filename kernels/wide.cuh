@@ -78,15 +78,6 @@ FL_DEVICE bool seldom(bool p) { return __builtin_expect(p, false); }
 
 struct Rest { Packed v; u32 half; };  // a tail: its whole words, and the half one
 
-// As store16 and store4, if p: no branch.
-FL_DEVICE void store16_if(bool p, u64 a, const Packed& v) {
-    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %5, 0;\n\t@p st.global.v4.u32 [%0], {%1, %2, %3, %4};\n\t}"
-                 :: "l"(a), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3]), "r"((u32)p) : "memory");
-}
-FL_DEVICE void store4_if(bool p, u64 a, u32 v) {
-    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t@p st.global.u32 [%0], %1;\n\t}" :: "l"(a), "r"(v), "r"((u32)p) : "memory");
-}
-
 // A column: the packs `first`, first + apart, … of the buffer at base.
 template <class T>
 struct Column {
@@ -237,7 +228,7 @@ FL_DEVICE Words packet_words(Packed (&x)[ROWS], u32 q) { return {{word_of(x, 3 *
 // collect_sum adds to this rank's own U packets' words what all ranks sent, in rank order, G ranks at a time: the packet of (rank r, u) at
 // a + r × pitch + u × step, where there(u). N: the world size, or 0.
 template <class T, u32 N, u32 G, u32 U, class There>
-FL_DEVICE bool collect_sum(const Comm& c, u64 a, u64 pitch, u64 step, u32 epoch, const There& there, Words (&own)[U]) {
+FL_DEVICE void collect_sum(const Comm& c, u64 a, u64 pitch, u64 step, u32 epoch, const There& there, Words (&own)[U]) {
     const u32 world = N != 0 ? N : c.world;
     float acc[U][T::V];
     for (u32 g = 0; g < world; g += G) {
@@ -257,7 +248,7 @@ FL_DEVICE bool collect_sum(const Comm& c, u64 a, u64 pitch, u64 step, u32 epoch,
         }
         auto at = [&](u32 u, u32 k) { return a + (g + k) * pitch + u * step; };
         auto from = [&](u32 k) { return g + k; };
-        if (!collect(c, at, from, epoch, p)) return false;
+        collect(c, at, from, epoch, p);
 #pragma unroll
         for (u32 j = 0; j < U * G; j++) {
             const Wide& q = p[j / G][j % G];
@@ -270,7 +261,6 @@ FL_DEVICE bool collect_sum(const Comm& c, u64 a, u64 pitch, u64 step, u32 epoch,
         const Packed sum = T::pack(acc[u]);
         own[u] = {{sum.w[0], sum.w[1], sum.w[2]}};
     }
-    return true;
 }
 
 }  // namespace fl
