@@ -66,7 +66,7 @@ func TestEarlyOnlyBehindTheSame(t *testing.T) {
 	call := func(count uint64, dt DType) {
 		before := rank.last
 		r.run(trial{count: count, dt: dt})
-		seen = append(seen, rank.last == before)
+		seen = append(seen, rank.last.kernel == before.kernel && rank.last.threads == before.threads)
 	}
 	call(100, F32)
 	call(900, F32)  // the same
@@ -78,8 +78,15 @@ func TestEarlyOnlyBehindTheSame(t *testing.T) {
 	require.Equal(t, []bool{false, true, false, true, false, false, true}, seen)
 	now := rank.last
 	require.NotZero(t, now)
-	require.True(t, rank.again(now))
-	require.False(t, rank.again(launched{now.kernel, 32}))
+	require.True(t, rank.behind(now, 2*now.blocks))
+	require.False(t, rank.behind(now, 2*now.blocks-1), "no room for both")
+	end := now
+	end.late = true
+	require.True(t, rank.behind(end, 2*now.blocks), "it ends late itself, which says nothing of the one ahead")
+	require.True(t, rank.behind(now, now.blocks), "no block ahead waits any more")
+	require.False(t, rank.behind(launched{now.kernel, now.blocks, 32, false}, 2*now.blocks), "other blocks")
+	require.True(t, rank.behind(launched{now.kernel, now.blocks, 32, true}, 2*now.blocks))
+	require.False(t, rank.behind(now, 2*now.blocks), "nor where those ahead do not wait")
 	in, out, _, _ := r.views(trial{count: 8000, dt: F32})
 	queue := func() error { return g.AllReduce(in, out, 8000, F32) }
 	gr, err := g.Capture(queue)

@@ -240,7 +240,7 @@ func (g *Group) shape(a Algorithm, n uint64, want grid) (blocks, threads int) {
 	if g.cfg.Blocks != 0 {
 		want.blocks = g.cfg.Blocks
 	}
-	return shape(a, n, len(g.ranks), want, func(threads int) int { return g.rooms[a][threads/32] })
+	return shape(a, n, len(g.ranks), want, func(threads int) int { return g.fits(a, n, threads) })
 }
 
 // AllReduce queues the call on every rank: in[r] and out[r] are rank r's buffers, one per rank, each of at least

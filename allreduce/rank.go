@@ -36,30 +36,30 @@ type kit struct {
 	packed    [max(twoshotBytes, pushBytes, reduceBytes)]byte // arguments of the launch being made; the constant part stays
 }
 
-// launched is a kernel on a rank's stream, with so many threads in a block.
+// launched is a kernel on a rank's stream, its grid, and whether it lets the next one in only at its end.
 type launched struct {
-	kernel  *launcher.Kernel
-	threads int
+	kernel          *launcher.Kernel
+	blocks, threads int
+	late            bool
 }
 
-// launch queues the kernel for n bytes with the arguments that are packed. Its blocks may be there early only behind a launch of the
-// same kernel and block size: see Group.reserve.
+// launch queues the kernel for n bytes with the arguments that are packed.
 func (k *kit) launch(r *Rank, a Algorithm, dt DType, n uint64, want grid) error {
 	if err := k.args[dt].SetBytes(0, k.packed[:sources[a].bytes]); err != nil {
 		return err
 	}
 	blocks, threads := r.g.shape(a, n, want)
 	cfg := launcher.Linear(uint32(blocks), uint32(threads))
-	again := r.again(launched{k.kernels[dt], threads})
-	cfg.Dependent = k.dependent && again
+	behind := r.behind(launched{k.kernels[dt], blocks, threads, endsLate(a, n)}, r.g.rooms[a][threads/32])
+	cfg.Dependent = k.dependent && behind
 	return k.kernels[dt].Launch(r.stream, cfg, k.args[dt])
 }
 
-// again is whether the launch ahead was like this one.
-func (r *Rank) again(now launched) bool {
+// behind is whether a launch's blocks may be there before the one ahead has ended: see Group.reserve.
+func (r *Rank) behind(now launched, room int) bool {
 	before := r.last
 	r.last = now
-	return now == before
+	return before.kernel == now.kernel && before.threads == now.threads && (before.late || before.blocks+now.blocks <= room)
 }
 
 // operation is a checked call of one rank.

@@ -26,13 +26,16 @@ type place struct {
 
 func (g *Group) place(dev int) place { return place{weak.Make(g.rt), dev} }
 
-// rooms is how many blocks a rank may launch of each size, in warps.
+// rooms is how many blocks of each size, in warps, a rank may have on its device at a time.
 type rooms [maxThreads/32 + 1]int
 
 // reserve finds the room of every algorithm, and takes the SMs for it. All blocks of a group that wait for each other are of one kernel and
 // of one size: a call begins when the one ahead has ended, except that with dependent launch its blocks may already be there, and
-// that is asked for only behind the same (see kit.launch). So they fill SMs without leaving gaps that are too small for the last ones.
-// When a rank has ended a call, all blocks of its peers in that call are there, or have gone: it had something of each.
+// that is asked for only behind the same (see Rank.behind). So they fill SMs without leaving gaps that are too small for the last ones.
+//
+// When a rank has ended a call, all blocks of its peers in that call are there, or have gone: it had something of each. So they need no
+// room any more, they only free it. What needs room is the next call; and the one behind that, where its blocks may be there while
+// those of the next still wait: behind a kernel that lets them in at its beginning, which small calls do (endsLate).
 func (g *Group) reserve() error {
 	sharing := map[int]int{} // ranks by device
 	for _, r := range g.ranks {
@@ -65,7 +68,7 @@ func (g *Group) fit(a Algorithm, sharing, taken map[int]int) error {
 		if g.cfg.Threads != 0 && threads != g.cfg.Threads {
 			continue
 		}
-		fit, perSM := g.mostBlocks(a, threads), map[int]int{}
+		fit, perSM := g.waiting(a)*g.mostBlocks(a, threads), map[int]int{}
 		for _, r := range g.ranks {
 			if _, seen := perSM[r.dev]; seen {
 				continue
@@ -76,13 +79,12 @@ func (g *Group) fit(a Algorithm, sharing, taken map[int]int) error {
 			}
 			perSM[r.dev] = n
 			free := g.rt.Devices()[r.dev].SMs - residency.taken[g.place(r.dev)]
-			fit = min(fit, n*free/(sharing[r.dev]*r.kits[a].together()))
+			fit = min(fit, n*free/sharing[r.dev])
 		}
 		g.rooms[a][threads/32] = fit
 		for _, r := range g.ranks {
 			if n := perSM[r.dev]; n != 0 {
-				blocks := fit * sharing[r.dev] * r.kits[a].together()
-				taken[r.dev] = max(taken[r.dev], (blocks+n-1)/n)
+				taken[r.dev] = max(taken[r.dev], (fit*sharing[r.dev]+n-1)/n)
 			}
 		}
 	}
@@ -90,7 +92,7 @@ func (g *Group) fit(a Algorithm, sharing, taken map[int]int) error {
 	if g.cfg.Threads != 0 {
 		threads = g.cfg.Threads
 	}
-	if need, have := max(1, g.cfg.Blocks), g.rooms[a][threads/32]; have < need {
+	if need, have := max(1, g.cfg.Blocks), g.rooms[a][threads/32]/g.waiting(a); have < need {
 		return &PlanError{Algorithm: g.policy.forced,
 			Reason: fmt.Sprintf("%d block(s) of %d threads per rank are wanted and %d can be resident together, with the groups that exist",
 				need, threads, have),
@@ -107,12 +109,23 @@ func (g *Group) mostBlocks(a Algorithm, threads int) int {
 	return g.policy.mostBlocks(a, threads)
 }
 
-// together is how many launches of one rank may be there at a time.
-func (k *kit) together() int {
-	if k.dependent {
-		return 2
+// waiting is how many launches of one rank may be there and wait at a time.
+func (g *Group) waiting(a Algorithm) int {
+	for _, r := range g.ranks {
+		if k := r.kits[a]; k != nil && k.dependent {
+			return 2
+		}
 	}
 	return 1
+}
+
+// fits is how many blocks of a launch of n bytes a rank has room for: of one that lets the next in at its beginning, with that.
+func (g *Group) fits(a Algorithm, n uint64, threads int) int {
+	room := g.rooms[a][threads/32]
+	if endsLate(a, n) {
+		return room
+	}
+	return room / g.waiting(a)
 }
 
 // blocksPerSM is how many blocks of any of the kernels one SM of their device holds: the least of all element types.

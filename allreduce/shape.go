@@ -105,6 +105,16 @@ func mostBlocks(a Algorithm, work uint64, world int) int {
 	return 32
 }
 
+// endsLate is whether the kernel for a launch of n bytes lets the next one in only when its own work is done: EARLY_BYTES in
+// kernels/reduce.cuh, which pull compares with the packs between the ends of its buffers.
+func endsLate(a Algorithm, n uint64) bool {
+	const least = 512 << 10
+	if a.pushes() {
+		return n >= least
+	}
+	return n >= least+16
+}
+
 // packsOf is how many 16-byte packs n bytes take, one at least.
 func packsOf(n uint64) uint64 { return max(1, (n+15)/16) }
 

@@ -42,15 +42,20 @@ FL_DEVICE void oneshot_push(const PushArgs& a) {
 #pragma unroll
         for (u32 u = 0; u < U; u++) x[u] = load8_if(in.whole(i + u * stride), in.at(i + u * stride));
     };
-    // load_rest loads those that are not. Seldom is there one, so one branch asks for all.
+    // load_rest loads those that are not, and are 0 so far. Seldom is there one, so one branch asks for all. They come in registers of
+    // their own: in those of the others these loads would wait for the others to come.
     auto load_rest = [&](Pair (&x)[U], u32 i) {
+        Pair y[U] = {};
         bool rest = false;
 #pragma unroll
         for (u32 u = 0; u < U; u++) rest |= in.broken(i + u * stride);
-        if (!rest) return;
+        if (rest) {
 #pragma unroll
-        for (u32 u = 0; u < U; u++)
-            if (in.broken(i + u * stride)) x[u] = in.load(i + u * stride);
+            for (u32 u = 0; u < U; u++)
+                if (in.broken(i + u * stride)) y[u] = in.load(i + u * stride);
+        }
+#pragma unroll
+        for (u32 u = 0; u < U; u++) x[u] = {{x[u].w[0] | y[u].w[0], x[u].w[1] | y[u].w[1]}};
     };
     // store stores pairs as these load them.
     auto store = [&](const Pair (&x)[U], u32 i) {
