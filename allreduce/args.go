@@ -42,7 +42,8 @@ const (
 	pushTimeout = pushSlots + 8
 	pushRank    = pushTimeout + 8
 	pushWorld   = pushRank + 4
-	pushBytes   = pushWorld + 4
+	pushEarly   = pushWorld + 4
+	pushBytes   = pushEarly + 8
 )
 
 // Layout of fl::ReduceArgs in kernels/reduce_local.cu.

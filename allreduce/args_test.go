@@ -50,7 +50,7 @@ func TestArgumentsMirrorSources(t *testing.T) {
 	require.Equal(t, map[string]int{"part": reducePart, "out": reduceOut, "count": reduceCount, "world": reduceWorld, "head": reduceHead}, got)
 	require.Equal(t, reduceBytes, size)
 	push := map[string]int{"box": pushBox, "in": pushIn, "out": pushOut, "control": pushControl, "status": pushStatus, "count": pushCount,
-		"slots": pushSlots, "timeout_ns": pushTimeout, "rank": pushRank, "world": pushWorld}
+		"slots": pushSlots, "timeout_ns": pushTimeout, "rank": pushRank, "world": pushWorld, "early": pushEarly}
 	for a := OneshotPush; a <= TwoshotPush; a++ {
 		if a.pushes() {
 			got, size = offsets(t, "packets.cuh", "PushArgs")

@@ -81,12 +81,12 @@ func TestEarlyOnlyBehindTheSame(t *testing.T) {
 	require.True(t, rank.behind(now, 2*now.blocks))
 	require.False(t, rank.behind(now, 2*now.blocks-1), "no room for both")
 	end := now
-	end.late = true
-	require.True(t, rank.behind(end, 2*now.blocks), "it ends late itself, which says nothing of the one ahead")
-	require.True(t, rank.behind(now, now.blocks), "no block ahead waits any more")
+	end.heard = true
+	require.True(t, rank.behind(end, 2*now.blocks), "what it hears itself says nothing of the one ahead")
+	require.True(t, rank.behind(now, now.blocks), "all blocks ahead are there")
 	require.False(t, rank.behind(launched{now.kernel, now.blocks, 32, false}, 2*now.blocks), "other blocks")
 	require.True(t, rank.behind(launched{now.kernel, now.blocks, 32, true}, 2*now.blocks))
-	require.False(t, rank.behind(now, 2*now.blocks), "nor where those ahead do not wait")
+	require.False(t, rank.behind(now, 2*now.blocks), "nor behind those")
 	in, out, _, _ := r.views(trial{count: 8000, dt: F32})
 	queue := func() error { return g.AllReduce(in, out, 8000, F32) }
 	gr, err := g.Capture(queue)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fenceline/fenceline/flags"
 	"github.com/fenceline/fenceline/topo"
 )
 
@@ -94,11 +95,15 @@ func TestShape(t *testing.T) {
 		a                          Algorithm
 		world, kb, blocks, threads int
 	}{
-		{OneshotWide, 2, 128, 43, 64}, {OneshotWide, 2, 256, 57, 96}, {OneshotWide, 2, 512, 57, 192}, {OneshotWide, 2, 1024, 64, 256},
-		{TwoshotWide, 4, 128, 44, 64}, {TwoshotWide, 4, 256, 58, 96}, {TwoshotWide, 4, 512, 33, 192},
-		{TwoshotWide, 8, 64, 21, 64}, {TwoshotWide, 8, 128, 39, 64}, {TwoshotWide, 8, 256, 16, 192}, {TwoshotWide, 8, 512, 16, 192},
+		{OneshotWide, 2, 128, 43, 64}, {OneshotWide, 2, 256, 57, 96}, {OneshotWide, 2, 512, 57, 192}, {OneshotWide, 2, 1024, 57, 384}, {OneshotWide, 2, 1536, 64, 512},
+		{TwoshotWide, 4, 128, 44, 64}, {TwoshotWide, 4, 256, 58, 96}, {TwoshotWide, 4, 512, 58, 192}, {TwoshotWide, 4, 1024, 64, 192},
+		{TwoshotWide, 8, 64, 21, 64}, {TwoshotWide, 8, 128, 39, 64}, {TwoshotWide, 8, 256, 16, 192}, {TwoshotWide, 8, 512, 33, 192},
 	} {
-		shared := func(threads int) int { return 16 / (threads / 32) * 132 / (2 * c.world) }
+		launches := 2 // there at a time
+		if c.kb >= 512 {
+			launches = 1
+		}
+		shared := func(threads int) int { return 16 / (threads / 32) * 132 / (launches * c.world) }
 		blocks, threads := shape(c.a, uint64(c.kb)<<10, c.world, grid{}, shared)
 		require.Equal(t, []int{c.blocks, c.threads}, []int{blocks, threads}, "%+v", c)
 	}
@@ -155,4 +160,39 @@ func TestRoomForTwoGroups(t *testing.T) {
 			require.NoError(t, g.Close())
 		}
 	}
+}
+
+// Where a rank's blocks have all had what they wait for, every peer's blocks are there: each has sent something to it.
+func TestHeardAll(t *testing.T) {
+	require.False(t, heardAll(TwoshotWide, lateBytes-1, 4, 16))
+	require.False(t, heardAll(TwoshotPush, lateBytes, 4, 16))
+	require.True(t, heardAll(OneshotWide, lateBytes, 4, 16))
+	heard := 0
+	for world := 2; world <= flags.MaxRanks; world++ {
+		for _, n := range []uint64{lateBytes, lateBytes + 2, 1 << 20, 1536 << 10} {
+			tiles := int(tilesOf(n, world))
+			for blocks := 1; blocks <= flags.MaxBlocks; blocks++ {
+				all := true
+				for peer := range world - 1 {
+					from := map[int]bool{}
+					for tile := range tiles { // as the kernel counts shares
+						from[(tile*(world-1)+peer)%blocks] = true
+					}
+					all = all && len(from) == blocks
+				}
+				require.Equal(t, all, heardAll(TwoshotWide, n, world, blocks), "world %d, %d bytes, %d blocks", world, n, blocks)
+				if all {
+					heard++
+				}
+			}
+			for _, fit := range []int{1, 16, 33, 49, 64} {
+				blocks, _ := shape(TwoshotWide, n, world, grid{}, func(int) int { return fit })
+				require.True(t, heardAll(TwoshotWide, n, world, blocks), "world %d, %d bytes, %d blocks of %d", world, n, blocks, fit)
+				require.GreaterOrEqual(t, blocks, min(fit, tiles)*2/3, "few are given up for it")
+			}
+		}
+	}
+	require.Positive(t, heard)
+	blocks, _ := shape(TwoshotWide, lateBytes, 8, grid{blocks: 49, threads: 64}, func(int) int { return 64 })
+	require.Equal(t, 49, blocks, "what a table prefers, which has room for one launch at a time then")
 }

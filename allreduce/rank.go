@@ -36,11 +36,11 @@ type kit struct {
 	packed    [max(twoshotBytes, pushBytes, reduceBytes)]byte // arguments of the launch being made; the constant part stays
 }
 
-// launched is a kernel on a rank's stream, its grid, and whether it lets the next one in only at its end.
+// launched is a kernel on a rank's stream, its grid, and whether all its peers' blocks are there when it lets the next one in.
 type launched struct {
 	kernel          *launcher.Kernel
 	blocks, threads int
-	late            bool
+	heard           bool
 }
 
 // launch queues the kernel for n bytes with the arguments that are packed.
@@ -50,7 +50,7 @@ func (k *kit) launch(r *Rank, a Algorithm, dt DType, n uint64, want grid) error 
 	}
 	blocks, threads := r.g.shape(a, n, want)
 	cfg := launcher.Linear(uint32(blocks), uint32(threads))
-	behind := r.behind(launched{k.kernels[dt], blocks, threads, endsLate(a, n)}, r.g.rooms[a][threads/32])
+	behind := r.behind(launched{k.kernels[dt], blocks, threads, heardAll(a, n, len(r.g.ranks), blocks)}, r.g.rooms[a][threads/32])
 	cfg.Dependent = k.dependent && behind
 	return k.kernels[dt].Launch(r.stream, cfg, k.args[dt])
 }
@@ -59,7 +59,7 @@ func (k *kit) launch(r *Rank, a Algorithm, dt DType, n uint64, want grid) error 
 func (r *Rank) behind(now launched, room int) bool {
 	before := r.last
 	r.last = now
-	return before.kernel == now.kernel && before.threads == now.threads && (before.late || before.blocks+now.blocks <= room)
+	return before.kernel == now.kernel && before.threads == now.threads && (before.heard || before.blocks+now.blocks <= room)
 }
 
 // operation is a checked call of one rank.

@@ -33,9 +33,10 @@ type rooms [maxThreads/32 + 1]int
 // of one size: a call begins when the one ahead has ended, except that with dependent launch its blocks may already be there, and
 // that is asked for only behind the same (see Rank.behind). So they fill SMs without leaving gaps that are too small for the last ones.
 //
-// When a rank has ended a call, all blocks of its peers in that call are there, or have gone: it had something of each. So they need no
-// room any more, they only free it. What needs room is the next call; and the one behind that, where its blocks may be there while
-// those of the next still wait: behind a kernel that lets them in at its beginning, which small calls do (endsLate).
+// When a rank has ended a call, all blocks of its peers in that call are there, or have gone: it had something of each. They need no
+// room any more, they only free it. What needs room is the next call, and the one behind it where its blocks may be there while some of
+// the next are not: where a kernel lets them in at its beginning, as those of small calls do. Large ones first wait until they know
+// of all their peers' blocks (heardAll), and may have all the room.
 func (g *Group) reserve() error {
 	sharing := map[int]int{} // ranks by device
 	for _, r := range g.ranks {
@@ -119,10 +120,10 @@ func (g *Group) waiting(a Algorithm) int {
 	return 1
 }
 
-// fits is how many blocks of a launch of n bytes a rank has room for: of one that lets the next in at its beginning, with that.
+// fits is how many blocks of a launch of n bytes a rank has room for, together with the next one if that may be let in at the beginning.
 func (g *Group) fits(a Algorithm, n uint64, threads int) int {
 	room := g.rooms[a][threads/32]
-	if endsLate(a, n) {
+	if late(a, n) {
 		return room
 	}
 	return room / g.waiting(a)

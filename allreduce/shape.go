@@ -14,7 +14,11 @@ func shape(a Algorithm, n uint64, world int, want grid, fit func(threads int) in
 	if blocks == 0 {
 		blocks = int(min((work+uint64(threads)-1)/uint64(threads), uint64(mostBlocks(a, work, world))))
 	}
-	return min(blocks, fit(threads), blocksWithWork(a, work, threads)), threads
+	blocks = min(blocks, fit(threads), blocksWithWork(a, work, threads))
+	for want.blocks == 0 && late(a, n) && blocks > 1 && !heardAll(a, n, world, blocks) {
+		blocks--
+	}
+	return blocks, threads
 }
 
 // blocksWithWork is how many blocks can have packets to send: peers do not wait for the others, so the next call could be there before them.
@@ -79,21 +83,22 @@ func threadsToPush(work uint64, total func(threads int) int) int {
 	return best
 }
 
-// wideThreads is the largest block of the kernels with wide packets without a table.
+// wideThreads is the largest block of the kernels with wide packets of which an SM holds two.
 const wideThreads = 256
 
 // threadsOfWide is the same for wide packets, whose threads do more and need more registers. Where no grid is large enough for one pass,
 // the caches are what limits two-shot, and it does better with fewer.
 func threadsOfWide(a Algorithm, work uint64, total func(threads int) int) int {
-	for _, threads := range []int{64, 96, 128, 192} {
+	sizes, otherwise := []int{64, 96, 128, 192}, 192
+	if a == OneshotWide {
+		sizes, otherwise = []int{64, 96, 128, 192, 256, 384, 512}, 256
+	}
+	for _, threads := range sizes {
 		if uint64(total(threads)) >= work {
 			return threads
 		}
 	}
-	if a == TwoshotWide {
-		return 192
-	}
-	return wideThreads
+	return otherwise
 }
 
 // mostBlocks is the largest grid without a table. More blocks of pull have more flags, which pays for large messages. 64 blocks are for kernels
@@ -105,14 +110,28 @@ func mostBlocks(a Algorithm, work uint64, world int) int {
 	return 32
 }
 
-// endsLate is whether the kernel for a launch of n bytes lets the next one in only when its own work is done: EARLY_BYTES in
-// kernels/reduce.cuh, which pull compares with the packs between the ends of its buffers.
-func endsLate(a Algorithm, n uint64) bool {
-	const least = 512 << 10
-	if a.pushes() {
-		return n >= least
+// lateBytes is from what size on the kernels with wide packets do not let the next one in at their beginning. Measured on one H200; of
+// the others it is EARLY_BYTES in kernels/reduce.cuh.
+const lateBytes = 512 << 10
+
+// late is whether the kernel waits for its peers' blocks before it lets the next one in.
+func late(a Algorithm, n uint64) bool { return a.wide() && n >= lateBytes }
+
+// heardAll is whether it has then had something of every block of every peer, all ranks' grids being of so many blocks that have work. With
+// one-shot each has had packets of its own number. With two-shot share s of a rank, a tile of a peer's chunk, comes from block s modulo
+// blocks, and the shares for one peer are every (world-1)th: see of_peer in kernels/twoshot_wide.cu.
+func heardAll(a Algorithm, n uint64, world, blocks int) bool {
+	if !late(a, n) {
+		return false
 	}
-	return n >= least+16
+	return a == OneshotWide || world < 2 || uint64(blocks) <= tilesOf(n, world) && coprime(blocks, world-1)
+}
+
+func coprime(a, b int) bool {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a == 1
 }
 
 // packsOf is how many 16-byte packs n bytes take, one at least.

@@ -226,6 +226,14 @@ FL_DEVICE void release_stream() {
 #endif
 }
 
+// release_stream_together: once the whole block is here.
+FL_DEVICE void release_stream_together() {
+#if __CUDA_ARCH__ >= 900
+    sync_block();
+    release_stream();
+#endif
+}
+
 // ---- Flags with epochs ----
 
 // What a kernel needs to synchronise with its peers.

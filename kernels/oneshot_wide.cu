@@ -14,7 +14,9 @@
 //     before they poll: so there is no cycle, whatever the grids' shapes.
 //   A thread reads and writes the same bytes of in and out, in this order: they may be one buffer.
 //   The barrier keeps commit behind every thread's begin; no peer's packet depends on it.
-//   Dependent launch keeps all that: nothing is read, written or sent before wait_for_stream.
+//   Dependent launch keeps all that: nothing is read, written or sent before wait_for_stream. A call of `early` bytes or more lets
+//     the next one in when each of its blocks has had packets of the same block of every peer, if the ranks' grids are of one size. All of
+//     those are there then, and the next call cannot take their room: allreduce/residency.go.
 //
 //   A call that fails may have written a part of out. The rank is poisoned then and sends nothing more: it has not heard of its
 //     peers' progress, and one of them may still wait for what an earlier, good call sent.
@@ -40,7 +42,7 @@ FL_DEVICE void oneshot_wide(const PushArgs& a) {
     const u64 pitch = 16 * a.slots, half = c.world * pitch, step = 16 * (u64)columns;
     auto there = [&](u32 i, u32 q) { return i < columns && row_of(q) * columns + i < packs; };
 
-    const bool early = packs < EARLY_BYTES / 16;
+    const bool early = a.count * T::SIZE < a.early;
     const Boxes<N> even = boxes.at(c.rank * pitch);
     needed_before_wait((in + 16 * (u64)first) | (turn.control + 4 * block()) | c.control | shape.full | even[1] | half);
     wait_for_stream();
@@ -83,12 +85,12 @@ FL_DEVICE void oneshot_wide(const PushArgs& a) {
         const u32 o = opaque(i);  // so that no comparison is kept through the loop
         auto sent = [&](u32 q) { return there(o, q); };
         collect_sum<T, N, GROUP>(c, boxes[0] + now + 16 * (u64)i, pitch, step, epoch, sent, v);
+        if (!early) release_stream();
 #pragma unroll
         for (u32 w = 0; w < 3 * PACKETS; w++) word_of(x, w) = v[w / 3].w[w % 3];
         Column<T>{shape, out, i, columns}.store(true, x);
     }
     if (seldom(publishes(epoch))) fence_release();  // behind the packets' loads: what peers published is then visible to the next kernel
-    if (!early) release_stream();
 }
 
 template <class T>

@@ -146,12 +146,14 @@ var gateSets = []struct{ spec, set string }{
 	{"twoshot_push_absent", "count=4*world calls=1 late=1 alone=1"},
 	{"twoshot_push_absent", "count=4*world calls=1 late=1 alone=2"},
 	{"oneshot_wide", "count=61 calls=2 block=64 replace=1 start=dependent"},
+	{"oneshot_wide", "count=13 calls=3 held=1 start=dependent"},
 	{"oneshot_wide", "count=13 calls=3 first=0xfffff sizes=2 stale=1 start=dependent"},
 	{"oneshot_wide", "count=13 calls=3 first=0xffffd sizes=3 start=dependent"},
 	{"oneshot_wide_absent", "count=1 calls=1 grid=2 resident=1"},
 	{"oneshot_wide_absent", "count=1 calls=1 alone=1"},
 	{"oneshot_wide_absent", "count=1 calls=1 alone=2"},
 	{"twoshot_wide", "count=1 calls=2 first=2 block=64 start=dependent"},
+	{"twoshot_wide", "count=24*world calls=2 first=2 block=64 held=1 start=dependent"},
 	{"twoshot_wide", "count=12*world calls=3 first=0xfffff sizes=2 stale=1 start=dependent"},
 	{"twoshot_wide", "count=12*world calls=3 first=0xffffd sizes=3 start=dependent"},
 	{"twoshot_wide_absent", "count=24*world calls=1 first=2 grid=2 resident=1"},
@@ -320,6 +322,9 @@ var cases = []struct {
 		"start=dependent count=19 calls=4",
 		"start=dependent dtype=bf16 count=277 calls=3 grids=1",
 		"start=dependent world=3 count=19 calls=3 sizes=1",
+		"start=dependent count=19 calls=4 held=1",
+		"start=dependent count=389 calls=3 grid=2 block=64 held=1",
+		"start=dependent world=3 count=19 calls=3 sizes=1 held=1",
 	}},
 	{"oneshot_wide_replay", "oneshot_wide", []int{70, 90}, []string{
 		"count=19 calls=3", "count=101 calls=3 grids=1", "dtype=bf16 count=37 calls=3 replace=1", "world=3 count=19 calls=3",
@@ -353,6 +358,9 @@ var cases = []struct {
 		"start=dependent count=29 calls=4",
 		"start=dependent dtype=bf16 count=405 calls=3 grids=1",
 		"start=dependent world=3 count=61 calls=3 sizes=1",
+		"start=dependent count=29 calls=4 held=1",
+		"start=dependent count=389 calls=3 grid=2 block=64 held=1",
+		"start=dependent world=3 count=61 calls=3 sizes=1 held=1",
 	}},
 	{"twoshot_wide_replay", "twoshot_wide", []int{70, 90}, []string{
 		"count=29 calls=3", "count=205 calls=3 grids=1", "dtype=bf16 count=69 calls=3 replace=1", "world=3 count=61 calls=3",
@@ -403,10 +411,12 @@ var cases = []struct {
 	}},
 	{"oneshot_wide_absent", "oneshot_wide+probe", []int{70, 90}, []string{
 		"count=19", "dtype=bf16 count=61 block=64 grid=2", "world=3 count=19 first=0xfffffffe", "world=3 count=19 alone=2",
+		"count=61 calls=2 block=64 held=1",
 	}},
 	{"twoshot_wide_absent", "twoshot_wide+probe", []int{70, 90}, []string{
 		"count=19", "dtype=bf16 count=69 block=64 grid=2", "world=3 count=33 first=0xfffffffe", "world=3 count=33 late=1",
 		"world=3 count=33 alone=2", "world=3 count=33 late=1 alone=1",
+		"count=69 calls=2 block=64 held=1", // some threads give up while others are at the barrier
 	}},
 	{"twoshot_pull_absent", "twoshot_pull+probe", []int{70, 90}, []string{
 		"count=7", "dtype=bf16 count=37 block=64 grid=2", "world=3 count=7 first=0xfffffffe", "world=3 count=37 late=1",

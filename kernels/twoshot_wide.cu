@@ -19,7 +19,10 @@
 //   A thread reads and writes the same bytes of in and out, in this order: they may be one buffer. For that, a warp's share of what
 //     is sent is its share of what is gathered.
 //   The barrier keeps commit behind every thread's begin; no peer's packet depends on it.
-//   Dependent launch keeps all that: nothing is read, written or sent before wait_for_stream.
+//   Dependent launch keeps all that: nothing is read, written or sent before wait_for_stream. A call of `early` bytes or more lets
+//     the next one in when all of its blocks have all their parts. If the ranks' grids are of one size, no larger than the tiles of a
+//     chunk are many, and that size has no common factor with world - 1, then these came from every block of every peer. All of those
+//     are there, and the next call cannot take their room: allreduce/residency.go.
 //
 //   A call that fails may have written a part of out. The rank is poisoned then and sends nothing more: it has not heard of its
 //     peers' progress, and one of them may still wait for what an earlier, good call sent.
@@ -55,7 +58,7 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
     auto of_peer = [&](u64 b, u32 s) { return Column<T>{shape, b, peer(s) * chunk + column(s), columns}; };
     auto of_mine = [&](u64 b, u32 s) { return Column<T>{shape, b, c.rank * chunk + s / PACKETS * 32 + lane, columns}; };
 
-    const bool early = packs < EARLY_BYTES / 16;
+    const bool early = a.count * T::SIZE < a.early;
     auto slots_of = [&](u32 r) { return global(a.box[r]) + c.rank * pitch; };  // of this rank's parts, in the even half
     u32 to = peer(first), to_column = column(first);
     u64 box = opaque(slots_of(to) + 16 * (u64)to_column);
@@ -119,6 +122,7 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
         s += warps;
         if (s < tiles * PACKETS) of_mine(in, s).load(s / PACKETS * 32 + lane < columns, s % PACKETS, own[0]);
     }
+    if (!early) release_stream_together();
 
     for (u32 s = first; s < shares; s += warps) {
         const u32 owner = peer(s), i = column(s);
@@ -133,7 +137,6 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
         of_peer(out, s).store(i < columns, x);
     }
     if (seldom(publishes(epoch))) fence_release();  // behind the packets' loads: what peers published is then visible to the next kernel
-    if (!early) release_stream();
 }
 
 template <class T>
