@@ -1,6 +1,7 @@
 package allreduce
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -98,4 +99,37 @@ func TestEarlyOnlyBehindTheSame(t *testing.T) {
 	require.Zero(t, rank.last, "behind a replay")
 	r.sync()
 	require.NoError(t, gr.Close())
+}
+
+// Large calls with wide packets take all the room there is, and let the next one in before they have ended: many in a row, of sizes about
+// where that begins, have no call wait for blocks that find no place.
+func TestLargeCallsInARow(t *testing.T) {
+	rt := openAny(t)
+	worlds, rounds := []int{2, 3, 4, 5, 8, 16}, 300
+	if rt.Info().Emulated {
+		worlds, rounds = []int{2, 3}, 2
+	}
+	for _, alg := range []Algorithm{OneshotWide, TwoshotWide} {
+		for _, world := range worlds {
+			t.Run(fmt.Sprintf("%v/%d", alg, world), func(t *testing.T) {
+				g, err := NewGroup(rt, Config{Ranks: world, Share: true, Algorithm: alg, MaxBytes: 1536 << 10})
+				if err != nil {
+					require.ErrorIs(t, err, ErrNoPlan) // 128-bit packets take a driver that reads PTX 8.4
+					t.Skip(err)
+				}
+				t.Cleanup(func() { require.NoError(t, g.Close()) })
+				r := newRig(t, g, 1536<<10)
+				c := trial{dt: BF16, count: 768 << 10}
+				inputs, want := r.fill(c)
+				in, out, _, _ := r.views(c)
+				for range rounds {
+					for _, n := range []uint64{lateBytes, lateBytes - 2, 1536 << 10, lateBytes + 2, 4096, 1 << 20, lateBytes} {
+						require.NoError(t, g.AllReduce(in, out, n/2, BF16))
+					}
+				}
+				r.sync()
+				r.verify(c, inputs, want)
+			})
+		}
+	}
 }
