@@ -148,7 +148,7 @@ func (r *Rank) connectPush(k *kit, a Algorithm) {
 	put64(b, pushTimeout, uint64(r.g.cfg.Timeout.Nanoseconds()))
 	put32(b, pushRank, uint32(r.id))
 	put32(b, pushWorld, uint32(len(r.g.ranks)))
-	put64(b, pushEarly, lateBytes)
+	put64(b, pushEarly, lateFrom(a, len(r.g.ranks)))
 }
 
 // enqueueDirect launches the call's kernel, once for each piece. It allocates nothing.

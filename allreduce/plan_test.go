@@ -100,7 +100,7 @@ func TestShape(t *testing.T) {
 		{TwoshotWide, 8, 64, 21, 64}, {TwoshotWide, 8, 128, 39, 64}, {TwoshotWide, 8, 256, 16, 192}, {TwoshotWide, 8, 512, 33, 192},
 	} {
 		launches := 2 // there at a time
-		if c.kb >= 512 {
+		if late(c.a, uint64(c.kb)<<10, c.world) {
 			launches = 1
 		}
 		shared := func(threads int) int { return 16 / (threads / 32) * 132 / (launches * c.world) }
@@ -164,12 +164,13 @@ func TestRoomForTwoGroups(t *testing.T) {
 
 // Where a rank's blocks have all had what they wait for, every peer's blocks are there: each has sent something to it.
 func TestHeardAll(t *testing.T) {
-	require.False(t, heardAll(TwoshotWide, lateBytes-1, 4, 16))
-	require.False(t, heardAll(TwoshotPush, lateBytes, 4, 16))
-	require.True(t, heardAll(OneshotWide, lateBytes, 4, 16))
+	require.False(t, heardAll(TwoshotWide, lateFrom(TwoshotWide, 4)-1, 4, 16))
+	require.True(t, heardAll(TwoshotWide, lateFrom(TwoshotWide, 4), 4, 16))
+	require.False(t, heardAll(TwoshotPush, 4<<20, 4, 16))
+	require.True(t, heardAll(OneshotWide, lateFrom(OneshotWide, 4), 4, 16))
 	heard := 0
 	for world := 2; world <= flags.MaxRanks; world++ {
-		for _, n := range []uint64{lateBytes, lateBytes + 2, 1 << 20, 1536 << 10} {
+		for _, n := range []uint64{lateFrom(TwoshotWide, world), lateFrom(TwoshotWide, world) + 2, 512 << 10, 1 << 20, 1536 << 10} {
 			tiles := int(tilesOf(n, world))
 			for blocks := 1; blocks <= flags.MaxBlocks; blocks++ {
 				all := true
@@ -193,6 +194,6 @@ func TestHeardAll(t *testing.T) {
 		}
 	}
 	require.Positive(t, heard)
-	blocks, _ := shape(TwoshotWide, lateBytes, 8, grid{blocks: 49, threads: 64}, func(int) int { return 64 })
+	blocks, _ := shape(TwoshotWide, 512<<10, 8, grid{blocks: 49, threads: 64}, func(int) int { return 64 })
 	require.Equal(t, 49, blocks, "what a table prefers, which has room for one launch at a time then")
 }

@@ -123,7 +123,7 @@ func (g *Group) waiting(a Algorithm) int {
 // fits is how many blocks of a launch of n bytes a rank has room for, together with the next one if that may be let in at the beginning.
 func (g *Group) fits(a Algorithm, n uint64, threads int) int {
 	room := g.rooms[a][threads/32]
-	if late(a, n) {
+	if late(a, n, len(g.ranks)) {
 		return room
 	}
 	return room / g.waiting(a)

@@ -1,6 +1,10 @@
 package allreduce
 
-import "github.com/fenceline/fenceline/flags"
+import (
+	"math"
+
+	"github.com/fenceline/fenceline/flags"
+)
 
 // shape is the grid of the summing kernel for a launch of n bytes on world ranks. fit(threads) is how many blocks of
 // that size one rank may have, so that all ranks' blocks are resident together. What a table prefers comes first.
@@ -15,7 +19,7 @@ func shape(a Algorithm, n uint64, world int, want grid, fit func(threads int) in
 		blocks = int(min((work+uint64(threads)-1)/uint64(threads), uint64(mostBlocks(a, work, world))))
 	}
 	blocks = min(blocks, fit(threads), blocksWithWork(a, work, threads))
-	for want.blocks == 0 && late(a, n) && blocks > 1 && !heardAll(a, n, world, blocks) {
+	for want.blocks == 0 && late(a, n, world) && blocks > 1 && !heardAll(a, n, world, blocks) {
 		blocks--
 	}
 	return blocks, threads
@@ -110,18 +114,29 @@ func mostBlocks(a Algorithm, work uint64, world int) int {
 	return 32
 }
 
-// lateBytes is from what size on the kernels with wide packets do not let the next one in at their beginning. Measured on one H200; of
-// the others it is EARLY_BYTES in kernels/reduce.cuh.
-const lateBytes = 512 << 10
+// lateFrom is the size from which on the kernels with wide packets do not let the next call in at their beginning, but later, and so may
+// have all the room. Measured on one H200 with 2, 4 and 8 virtual ranks: there the one becomes faster than the other. Of the other
+// kernels, which always need room for two calls, that size is EARLY_BYTES in kernels/reduce.cuh.
+func lateFrom(a Algorithm, world int) uint64 {
+	switch {
+	case a == OneshotWide:
+		return 640 << 10
+	case a == TwoshotWide && world <= 4:
+		return 384 << 10
+	case a == TwoshotWide:
+		return 288 << 10
+	}
+	return math.MaxUint64
+}
 
 // late is whether the kernel waits for its peers' blocks before it lets the next one in.
-func late(a Algorithm, n uint64) bool { return a.wide() && n >= lateBytes }
+func late(a Algorithm, n uint64, world int) bool { return n >= lateFrom(a, world) }
 
 // heardAll is whether it has then had something of every block of every peer, all ranks' grids being of so many blocks that have work. With
 // one-shot each has had packets of its own number. With two-shot share s of a rank, a tile of a peer's chunk, comes from block s modulo
 // blocks, and the shares for one peer are every (world-1)th: see of_peer in kernels/twoshot_wide.cu.
 func heardAll(a Algorithm, n uint64, world, blocks int) bool {
-	if !late(a, n) {
+	if !late(a, n, world) {
 		return false
 	}
 	return a == OneshotWide || world < 2 || uint64(blocks) <= tilesOf(n, world) && coprime(blocks, world-1)
