@@ -102,7 +102,8 @@ func TestEarlyOnlyBehindTheSame(t *testing.T) {
 }
 
 // Large calls with wide packets take all the room there is, and let the next one in before they have ended: many in a row, of sizes about
-// where that begins, have no call wait for blocks that find no place.
+// where that begins, have no call wait for blocks that find no place. The emulator starts a kernel when the one ahead has ended, so that there
+// this is about bits; whether blocks find room shows on a GPU.
 func TestLargeCallsInARow(t *testing.T) {
 	rt := openAny(t)
 	worlds, rounds := []int{2, 3, 4, 5, 8, 16}, 300

@@ -240,7 +240,11 @@ func (g *Group) shape(a Algorithm, n uint64, want grid) (blocks, threads int) {
 	if g.cfg.Blocks != 0 {
 		want.blocks = g.cfg.Blocks
 	}
-	return shape(a, n, len(g.ranks), want, func(threads int) int { return g.fits(a, n, threads) })
+	blocks, threads = shape(a, n, len(g.ranks), want, func(threads int) int { return g.fits(a, n, threads) })
+	if want.blocks == 0 && late(a, n, len(g.ranks)) && g.waiting(a)*blocks > g.rooms[a][threads/32] {
+		blocks = heard(a, n, len(g.ranks), blocks) // or the next call would have to wait until this one has ended
+	}
+	return blocks, threads
 }
 
 // AllReduce queues the call on every rank: in[r] and out[r] are rank r's buffers, one per rank, each of at least

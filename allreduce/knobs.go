@@ -197,9 +197,12 @@ func KnobsFromEnv(environ []string) (Knobs, error) {
 	return k, nil
 }
 
-// parseBytes reads a whole number with K, M or G for powers of 1024.
+// parseBytes reads a whole number with K, M or G, or KB, MB or GB, for powers of 1024.
 func parseBytes(s string) (uint64, bool) {
 	shift := 0
+	if n := len(s); n > 1 && s[n-1] == 'B' && strings.IndexByte("KMG", s[n-2]) >= 0 {
+		s = s[:n-1]
+	}
 	if s != "" {
 		if i := strings.IndexByte("KMG", s[len(s)-1]); i >= 0 {
 			s, shift = s[:len(s)-1], 10*(i+1)

@@ -26,6 +26,7 @@ func TestKnobsFromEnv(t *testing.T) {
 		"FENCELINE_P2P_DISABLE=1":     {P2PDisable: true},
 		"FENCELINE_MAX_BYTES=16":      {MaxBytes: 16},
 		"FENCELINE_MAX_BYTES=512K":    {MaxBytes: 512 << 10},
+		"FENCELINE_MAX_BYTES=4MB":     {MaxBytes: 4 << 20},
 		"FENCELINE_MAX_BYTES=1G":      {MaxBytes: 1 << 30},
 		"FENCELINE_TIMEOUT=1m30s":     {Timeout: 90 * time.Second},
 		"FENCELINE_TIMEOUT=24h":       {Timeout: 24 * time.Hour},

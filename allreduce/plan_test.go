@@ -168,7 +168,7 @@ func TestHeardAll(t *testing.T) {
 	require.True(t, heardAll(TwoshotWide, lateFrom(TwoshotWide, 4), 4, 16))
 	require.False(t, heardAll(TwoshotPush, 4<<20, 4, 16))
 	require.True(t, heardAll(OneshotWide, lateFrom(OneshotWide, 4), 4, 16))
-	heard := 0
+	sound := 0
 	for world := 2; world <= flags.MaxRanks; world++ {
 		for _, n := range []uint64{lateFrom(TwoshotWide, world), lateFrom(TwoshotWide, world) + 2, 512 << 10, 1 << 20, 1536 << 10} {
 			tiles := int(tilesOf(n, world))
@@ -183,17 +183,43 @@ func TestHeardAll(t *testing.T) {
 				}
 				require.Equal(t, all, heardAll(TwoshotWide, n, world, blocks), "world %d, %d bytes, %d blocks", world, n, blocks)
 				if all {
-					heard++
+					sound++
 				}
 			}
-			for _, fit := range []int{1, 16, 33, 49, 64} {
-				blocks, _ := shape(TwoshotWide, n, world, grid{}, func(int) int { return fit })
-				require.True(t, heardAll(TwoshotWide, n, world, blocks), "world %d, %d bytes, %d blocks of %d", world, n, blocks, fit)
-				require.GreaterOrEqual(t, blocks, min(fit, tiles)*2/3, "few are given up for it")
+			columns := int(columnsOf(n, world))
+			require.GreaterOrEqual(t, int(packsOf(n)), (world-1)*wideRows*columns+columns, "world %d, %d bytes: the last chunk has all of its first row", world, n)
+			for _, most := range []int{1, 16, 33, 49, 64} {
+				blocks := heard(TwoshotWide, n, world, most)
+				require.True(t, heardAll(TwoshotWide, n, world, blocks), "world %d, %d bytes, %d blocks of %d", world, n, blocks, most)
+				require.GreaterOrEqual(t, blocks, min(most, tiles)*2/3, "few are given up for it")
 			}
 		}
 	}
-	require.Positive(t, heard)
-	blocks, _ := shape(TwoshotWide, 512<<10, 8, grid{blocks: 49, threads: 64}, func(int) int { return 64 })
-	require.Equal(t, 49, blocks, "what a table prefers, which has room for one launch at a time then")
+	require.Positive(t, sound)
+}
+
+// A grid is made smaller for that only where two launches have no room together, and never one that was asked for.
+func TestHeardGrid(t *testing.T) {
+	for _, c := range []struct{ asked, room, want int }{{0, 128, 63}, {0, 126, 63}, {0, 125, 27}, {0, 63, 27}, {49, 63, 49}} {
+		g := newGroup(t, openEmu(t, "nvlink-8", 8), Config{Ranks: 8, Algorithm: TwoshotWide, Blocks: c.asked, Threads: 96, MaxBytes: 1 << 20})
+		g.rooms[TwoshotWide][96/32] = c.room
+		blocks, threads := g.shape(TwoshotWide, 320<<10, grid{})
+		require.Equal(t, []int{c.want, 96}, []int{blocks, threads}, "%+v", c)
+	}
+}
+
+// What is chosen for an empty device is what a group takes there.
+func TestSelectAsGroup(t *testing.T) {
+	rt := openEmu(t, "nvlink", 2)
+	m, err := describe(rt, nil)
+	require.NoError(t, err)
+	for _, kb := range []uint64{8, 64, 512, 1024, 1536, 4096} {
+		g := newGroup(t, rt, Config{Ranks: 2, MaxBytes: 4 << 20})
+		want, err := g.Plan(kb<<8, F32)
+		require.NoError(t, err)
+		got, err := Select(SelectInput{Machine: m, Devices: []int{0, 1}, Bytes: kb << 10, MaxBytes: 4 << 20})
+		require.NoError(t, err)
+		require.Equal(t, []int{want.Blocks, want.Threads}, []int{got.Blocks, got.Threads}, "%d KB: %v and %v", kb, want.Algorithm, got.Algorithm)
+		require.NoError(t, g.Close())
+	}
 }

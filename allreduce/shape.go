@@ -18,14 +18,11 @@ func shape(a Algorithm, n uint64, world int, want grid, fit func(threads int) in
 	if blocks == 0 {
 		blocks = int(min((work+uint64(threads)-1)/uint64(threads), uint64(mostBlocks(a, work, world))))
 	}
-	blocks = min(blocks, fit(threads), blocksWithWork(a, work, threads))
-	for want.blocks == 0 && late(a, n, world) && blocks > 1 && !heardAll(a, n, world, blocks) {
-		blocks--
-	}
-	return blocks, threads
+	return min(blocks, fit(threads), blocksWithWork(a, work, threads)), threads
 }
 
-// blocksWithWork is how many blocks can have packets to send: peers do not wait for the others, so the next call could be there before them.
+// blocksWithWork is how many blocks can have packets to send: peers do not wait for the others, so the next call could be there before
+// them. Of a small message with wide packets some of these may have none either, where the last chunk is cut short.
 func blocksWithWork(a Algorithm, work uint64, threads int) int {
 	switch {
 	case a.wide(): // whose warps take tiles block by block
@@ -106,7 +103,7 @@ func threadsOfWide(a Algorithm, work uint64, total func(threads int) int) int {
 }
 
 // mostBlocks is the largest grid without a table. More blocks of pull have more flags, which pays for large messages. 64 blocks are for kernels
-// of which an SM holds two: of others they would leave no room for another group.
+// of which an SM holds two, and for calls that need no room for the next one: of others they would leave none for another group.
 func mostBlocks(a Algorithm, work uint64, world int) int {
 	if world == 2 && a.pushes() || a.wide() || a.pulls() && work > packsOf(512<<10) {
 		return 64
@@ -134,12 +131,21 @@ func late(a Algorithm, n uint64, world int) bool { return n >= lateFrom(a, world
 
 // heardAll is whether it has then had something of every block of every peer, all ranks' grids being of so many blocks that have work. With
 // one-shot each has had packets of its own number. With two-shot share s of a rank, a tile of a peer's chunk, comes from block s modulo
-// blocks, and the shares for one peer are every (world-1)th: see of_peer in kernels/twoshot_wide.cu.
+// blocks, and the shares for one peer are every (world-1)th: see of_peer in kernels/twoshot_wide.cu. Each tile has a packet, even of the last
+// chunk, as messages so large have at least 12*world columns in a chunk.
 func heardAll(a Algorithm, n uint64, world, blocks int) bool {
 	if !late(a, n, world) {
 		return false
 	}
 	return a == OneshotWide || world < 2 || uint64(blocks) <= tilesOf(n, world) && coprime(blocks, world-1)
+}
+
+// heard is the largest such grid of no more than so many blocks.
+func heard(a Algorithm, n uint64, world, blocks int) int {
+	for blocks > 1 && !heardAll(a, n, world, blocks) {
+		blocks--
+	}
+	return blocks
 }
 
 func coprime(a, b int) bool {

@@ -43,7 +43,7 @@ struct PushArgs {
     u64 slots;             // packets of one source in one half
     u64 timeout_ns;
     u32 rank, world;
-    u64 early;             // wide.cuh: smaller messages, in bytes, let the next call in at their beginning
+    u64 early;             // of the wide kernels: smaller messages, in bytes, let the next call in at their beginning
 };
 
 // counting: c, for begin and commit with the epochs at this offset of PacketControl.

@@ -24,6 +24,7 @@ var units = []struct {
 	bytes  uint64
 }{
 	{"KIB", 1 << 10}, {"MIB", 1 << 20}, {"GIB", 1 << 30}, {"KB", 1 << 10}, {"MB", 1 << 20}, {"GB", 1 << 30}, {"B", 1},
+	{"K", 1 << 10}, {"M", 1 << 20}, {"G", 1 << 30},
 }
 
 // parseSizes reads a list of sizes and ranges.
