@@ -42,7 +42,10 @@ func BenchmarkLaunchAll(b *testing.B) {
 	for _, side := range []bool{false, true} {
 		b.Run(map[bool]string{false: "in turn", true: "side by side"}[side], func(b *testing.B) {
 			g := newGroup(b, rt, Config{Ranks: n, Algorithm: OneshotPush})
-			if !side {
+			switch {
+			case side && g.crew == nil:
+				g.crew = newCrew(g)
+			case !side && g.crew != nil:
 				g.crew.close()
 				g.crew = nil
 			}

@@ -121,7 +121,7 @@ func assemble(rt *launcher.Runtime, cfg Config, s *selector, p *policy) (*Group,
 	if err != nil {
 		return nil, joined(fmt.Errorf("new group: %w", err), g.release())
 	}
-	if g.direct && !rt.Info().Emulated { // where one goroutine's calls always give the same schedule
+	if g.direct && !rt.Info().Emulated && g.devices() >= crewDevices { // emulated, one goroutine's calls always give the same schedule
 		g.crew = newCrew(g)
 	}
 	return g, nil

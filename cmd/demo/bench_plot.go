@@ -136,9 +136,16 @@ func (r *benchReport) picture(ext string) ([]byte, error) {
 	style := plot.New().Title.TextStyle
 	style.Font.Variant, style.Font.Size = "Sans", vg.Points(12)
 	style.XAlign, style.YAlign = draw.XCenter, draw.YTop
-	all.FillText(style, vg.Point{X: width / 2, Y: height - plotGap}, r.plotTitle())
+	head := func(size vg.Length, y vg.Length, text string) {
+		style.Font.Size = size
+		for style.Width(text) > width-2*plotGap && style.Font.Size > vg.Points(5) { // one panel is not wide
+			style.Font.Size -= vg.Points(0.5)
+		}
+		all.FillText(style, vg.Point{X: width / 2, Y: y}, text)
+	}
+	head(vg.Points(12), height-plotGap, r.plotTitle())
+	head(vg.Points(9), height-plotGap-vg.Points(15), r.plotSubtitle())
 	style.Font.Size = vg.Points(9)
-	all.FillText(style, vg.Point{X: width / 2, Y: height - plotGap - vg.Points(15)}, r.plotSubtitle())
 
 	for i := range panels {
 		x, y := vg.Length(i%across), vg.Length(i/across)
