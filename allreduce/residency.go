@@ -36,7 +36,8 @@ type rooms [maxThreads/32 + 1]int
 // When a rank has ended a call, all blocks of its peers in that call are there, or have gone: it had something of each. They need no
 // room any more, they only free it. What needs room is the next call, and the one behind it where its blocks may be there while some of
 // the next are not: where a kernel lets them in at its beginning, as those of small calls do, or before it has heard of all its peers' blocks. A
-// large call of wide packets with the right grid (heardAll) lets them in when it has, and may have all the room.
+// large call of wide packets with the right grid (heardAll) lets them in when it has, and may have all the room. TestResidencyModel plays it
+// through, with an adversary who places blocks.
 func (g *Group) reserve() error {
 	sharing := map[int]int{} // ranks by device
 	for _, r := range g.ranks {
