@@ -3,6 +3,7 @@ package allreduce
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/fenceline/fenceline/topo"
 )
@@ -92,8 +93,8 @@ type policy struct {
 	forced  Algorithm // not Auto: what every call takes
 	rung    string    // why the ladder led here, or who forced
 	allowed [numAlgorithms]bool
-	last    Algorithm // Copy or Host where no direct kernel can run, otherwise Auto
-	noNCCL  string    // why NCCL is not among the allowed
+	last    Algorithm             // Copy or Host where no direct kernel can run, otherwise Auto
+	refused [numAlgorithms]string // why the others are not
 	table   Table
 	push    uint64                // Config.PushBytes
 	most    uint64                // Config.MaxBytes
@@ -113,7 +114,7 @@ type by struct {
 	rule  *Rule       // the tuning table
 	line  *preference // the shipped choice
 	other bool        // another line could have come instead
-	nccl  bool        // a rule for NCCL was passed over, since it cannot be used
+	over  Algorithm   // a rule for it was passed over, since it cannot be used; Auto: none was
 }
 
 // ncclBits is part of the reason of every plan that takes NCCL.
@@ -134,24 +135,24 @@ func (p *policy) pick(t Table, bytes uint64, dt DType, captured bool) (Algorithm
 	if p.forced != Auto {
 		return p.forced, by{}
 	}
-	var nccl bool
+	var over Algorithm
 	for i := range t {
 		r := &t[i]
 		switch {
 		case !r.matches(p.world, bytes, dt):
 		case p.allowed[r.Algorithm] && p.limit[r.Algorithm] != 0 && (!captured || p.captures(r.Algorithm)):
-			return r.Algorithm, by{rule: r, nccl: nccl}
-		case r.Algorithm == NCCL && !p.allowed[NCCL]:
-			nccl = true
+			return r.Algorithm, by{rule: r, over: over}
+		case !p.allowed[r.Algorithm] && over == Auto:
+			over = r.Algorithm
 		}
 	}
 	switch {
 	case p.last != Auto:
-		return p.last, by{nccl: nccl}
+		return p.last, by{over: over}
 	case !p.allowed[OneshotPull]:
-		return p.pushed(bytes), by{nccl: nccl}
+		return p.pushed(bytes), by{over: over}
 	case p.world == 1:
-		return OneshotPull, by{nccl: nccl}
+		return OneshotPull, by{over: over}
 	}
 	var passed bool
 	lines := shipped[p.class]
@@ -162,10 +163,10 @@ func (p *policy) pick(t Table, bytes uint64, dt DType, captured bool) (Algorithm
 		case l.to != 0 && bytes > l.to || l.algorithm.pushes() && bytes > p.room(l.algorithm):
 			passed = true
 		default:
-			return l.algorithm, by{line: l, other: passed || l.to != 0, nccl: nccl}
+			return l.algorithm, by{line: l, other: passed || l.to != 0, over: over}
 		}
 	}
-	return OneshotPull, by{nccl: nccl}
+	return OneshotPull, by{over: over}
 }
 
 // pushed is the choice where peers can only be written to: two-shot moves less, and its boxes hold more.
@@ -248,7 +249,7 @@ const anySize = 1 << 62
 // withoutNCCL is the policy where NCCL did not start.
 func (p policy) withoutNCCL(err error) *policy {
 	p.limit = [numAlgorithms]uint64{}
-	p.allowed[NCCL], p.noNCCL = false, err.Error()
+	p.allowed[NCCL], p.refused[NCCL] = false, err.Error()
 	p.bound()
 	return &p
 }
@@ -256,8 +257,8 @@ func (p policy) withoutNCCL(err error) *policy {
 // why is the reason of a choice, in words.
 func (p *policy) why(bytes uint64, dt DType, b by) string {
 	text := p.because(bytes, dt, b)
-	if b.nccl {
-		text += "; a rule for nccl is passed over, for " + p.noNCCL
+	if b.over != Auto && !strings.Contains(text, p.refused[b.over]) {
+		text += fmt.Sprintf("; a rule for %v is passed over, for %s", b.over, p.refused[b.over])
 	}
 	return text
 }

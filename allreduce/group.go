@@ -86,7 +86,7 @@ func NewGroup(rt *launcher.Runtime, cfg Config) (*Group, error) {
 		return nil, err
 	}
 	if cfg.AllowNCCL && !s.allowNCCL { // what CaptureBy and PlanBy are told of it
-		p.noNCCL = "no rule of Config.Table asks for it, and it was not started"
+		p.refused[NCCL] = "no rule of Config.Table asks for it, and it was not started"
 	}
 	p.table, p.most, p.push = cfg.Table, cfg.MaxBytes, cfg.PushBytes
 	p.bound()

@@ -223,5 +223,5 @@ func onGPUsMixed(t *testing.T, rt *launcher.Runtime, cfg Config) {
 		}
 	}
 	require.NoError(t, gr.Close())
-	require.True(t, slices.ContainsFunc(trials, func(c trial) bool { a, _ := g.policy.pick(g.policy.table, c.size(), c.dt, true); return a == NCCL }), fmt.Sprint(g.policy.noNCCL))
+	require.True(t, slices.ContainsFunc(trials, func(c trial) bool { a, _ := g.policy.pick(g.policy.table, c.size(), c.dt, true); return a == NCCL }), fmt.Sprint(g.policy.refused[NCCL]))
 }

@@ -225,12 +225,13 @@ func (s *selector) policy(want Algorithm) (*policy, error) {
 		return p, nil
 	}
 	for a := OneshotPull; a < NCCL; a++ {
-		p.allowed[a] = s.refuse(a) == ""
+		p.refused[a] = s.refuse(a)
+		p.allowed[a] = p.refused[a] == ""
 	}
-	p.noNCCL = "Config.AllowNCCL and " + knobNCCL + "=1 do not allow it"
+	p.refused[NCCL] = "Config.AllowNCCL and " + knobNCCL + "=1 do not allow it"
 	if s.allowNCCL {
-		p.noNCCL, _ = s.refuseNCCL()
-		p.allowed[NCCL] = p.noNCCL == ""
+		p.refused[NCCL], _ = s.refuseNCCL()
+		p.allowed[NCCL] = p.refused[NCCL] == ""
 	}
 	p.last, p.rung = s.rung()
 	return p, nil
@@ -258,7 +259,9 @@ func (s *selector) rung() (Algorithm, string) {
 func (s *selector) nextRung(p policy, refused string) *policy {
 	p.limit = [numAlgorithms]uint64{}
 	for a := range p.allowed {
-		p.allowed[a] = p.allowed[a] && !Algorithm(a).Direct()
+		if Algorithm(a).Direct() && p.allowed[a] {
+			p.allowed[a], p.refused[a] = false, refused
+		}
 	}
 	p.last, p.rung = Copy, refused+", so direct kernels cannot run"
 	if noCopy := s.refuseCopy(); noCopy != "" {

@@ -131,7 +131,8 @@ func TestSelect(t *testing.T) {
 		"table, direct": {SelectInput{Machine: all, Bytes: 1 << 20, Table: Table{{Algorithm: OneshotPush}}}, OneshotPush, "the tuning table prefers it for 1048576 bytes of f32 on 2 ranks"},
 		"table, push where reading fails": {SelectInput{Machine: all, Table: Table{{Algorithm: OneshotPull}}, Measurement: probed(2, topo.Measured{Read: hung, Write: good, Flags: good}, nil)},
 			OneshotPush, "0→1: probing found that device 0 cannot read the memory of device 1 (timed out after 2s)" + written},
-		"table cannot":   {SelectInput{Machine: none, Table: Table{{Algorithm: OneshotPull}, {Algorithm: Copy}}}, Host, "devices 0 and 1 have no peer access in either direction" + through},
+		"table cannot": {SelectInput{Machine: none, Table: Table{{Algorithm: OneshotPull}, {Algorithm: Copy}}}, Host, "devices 0 and 1 have no peer access in either direction" + through +
+			"; a rule for oneshot-pull is passed over, for 0→1: device 0 cannot read the memory of device 1"},
 		"table and knob": {SelectInput{Machine: all, Knobs: Knobs{Algorithm: OneshotPull}, Table: Table{{Algorithm: Copy}}}, OneshotPull, "asked for by FENCELINE_ALGO"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -376,6 +377,8 @@ func TestSelectWide(t *testing.T) {
 	p, err := Select(old)
 	require.NoError(t, err)
 	require.Equal(t, TwoshotPush, p.Algorithm, "the next rule is followed")
+	require.Contains(t, p.Reason, "the tuning table prefers it for 4096 bytes of f32 on 2 ranks; a rule for oneshot-wide is passed over, for "+
+		"device 0: kernel oneshot_wide: no build for sm_90 with a CUDA 12.3 driver")
 	old.Want = TwoshotWide
 	_, err = Select(old)
 	require.ErrorIs(t, err, ErrNoPlan)
