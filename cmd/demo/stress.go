@@ -117,6 +117,7 @@ type stresser struct {
 	rep  stressReport
 	w    *stressWork
 	rng  *rand.Rand
+	deck []allreduce.Algorithm // the direct ones that are still to come before any comes again
 	beat *heartbeat
 	lost bool // a device, in the control
 }
@@ -291,15 +292,30 @@ func (r *stresser) draw(i int) stressRound {
 		round.PieceBytes = max(64, r.set.maxBytes/4/16*16)
 	}
 	if r.set.algorithm == allreduce.Auto {
-		round.Algorithm = allreduce.Algorithms()[r.rng.IntN(int(allreduce.Copy))]
-		if i%4 == 3 {
-			round.Algorithm = []allreduce.Algorithm{allreduce.Copy, allreduce.Host}[i/4%2]
-		}
+		round.Algorithm = r.next(i)
 	}
 	if r.set.delays && i%4 != 2 {
 		round.DelayOneIn, round.DelayMaxNS, round.DelaySeed = 2<<r.rng.IntN(6), 256<<r.rng.IntN(7), r.rng.Uint32()
 	}
 	return round
+}
+
+// next is the algorithm of round i: each direct one comes before one comes again, and every fourth round is copy or host.
+func (r *stresser) next(i int) allreduce.Algorithm {
+	if i%4 == 3 {
+		return []allreduce.Algorithm{allreduce.Copy, allreduce.Host}[i/4%2]
+	}
+	if len(r.deck) == 0 {
+		for _, a := range allreduce.Algorithms() {
+			if a.Direct() {
+				r.deck = append(r.deck, a)
+			}
+		}
+		r.rng.Shuffle(len(r.deck), func(a, b int) { r.deck[a], r.deck[b] = r.deck[b], r.deck[a] })
+	}
+	a := r.deck[0]
+	r.deck = r.deck[1:]
+	return a
 }
 
 func (r *stresser) config(round *stressRound) allreduce.Config {

@@ -209,3 +209,19 @@ func TestHeartbeat(t *testing.T) {
 	(*heartbeat)(nil).add(one)
 	h.close()
 }
+
+// Eight rounds have every algorithm but nccl.
+func TestStressDrawsAll(t *testing.T) {
+	r := &stresser{set: &stressSettings{settings: settings{algorithm: allreduce.Auto}, maxBytes: 4096}, rng: rand.New(rand.NewPCG(3, 4))}
+	for range 3 {
+		seen := map[allreduce.Algorithm]int{}
+		for i := range 8 {
+			seen[r.draw(i).Algorithm]++
+		}
+		for _, a := range allreduce.Algorithms() {
+			if a != allreduce.Auto && a != allreduce.NCCL {
+				require.Equal(t, 1, seen[a], "%v", a)
+			}
+		}
+	}
+}
