@@ -44,7 +44,7 @@ func BenchmarkLaunchAll(b *testing.B) {
 			g := newGroup(b, rt, Config{Ranks: n, Algorithm: OneshotPush})
 			switch {
 			case side && g.crew == nil:
-				g.crew = newCrew(g)
+				g.crew = newCrew(g, 2)
 			case !side && g.crew != nil:
 				g.crew.close()
 				g.crew = nil

@@ -22,23 +22,14 @@ type crew struct {
 // the other, and 8.1 to 9.8 side by side.
 const crewDevices = 3
 
-// devices is how many devices the ranks are on.
-func (g *Group) devices() int {
-	on := map[int]bool{}
-	for _, r := range g.ranks {
-		on[r.dev] = true
-	}
-	return len(on)
-}
-
 // hand is the ranks of one device.
 type hand struct {
 	ranks []*Rank
 	begin chan struct{}
 }
 
-// newCrew starts the goroutines, which end with close. nil: all ranks are on one device, and take its launches one at a time.
-func newCrew(g *Group) *crew {
+// newCrew starts the goroutines, which end with close. nil: the ranks are on fewer than so many devices, and launches are made one at a time.
+func newCrew(g *Group, least int) *crew {
 	c := &crew{g: g}
 	of := map[int]int{}
 	for _, r := range g.ranks {
@@ -50,7 +41,7 @@ func newCrew(g *Group) *crew {
 		}
 		c.hands[i].ranks = append(c.hands[i].ranks, r)
 	}
-	if len(c.hands) == 1 {
+	if len(c.hands) < least {
 		return nil
 	}
 	c.done = make(chan struct{}, len(c.hands))

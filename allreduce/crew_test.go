@@ -13,7 +13,7 @@ import (
 func withCrew(t testing.TB, rt *launcher.Runtime, cfg Config) *Group {
 	g := newGroup(t, rt, cfg)
 	if g.crew == nil {
-		g.crew = newCrew(g)
+		g.crew = newCrew(g, 2)
 	}
 	require.NotNil(t, g.crew)
 	return g

@@ -121,8 +121,8 @@ func assemble(rt *launcher.Runtime, cfg Config, s *selector, p *policy) (*Group,
 	if err != nil {
 		return nil, joined(fmt.Errorf("new group: %w", err), g.release())
 	}
-	if g.direct && !rt.Info().Emulated && g.devices() >= crewDevices { // emulated, one goroutine's calls always give the same schedule
-		g.crew = newCrew(g)
+	if g.direct && !rt.Info().Emulated { // where one goroutine's calls always give the same schedule
+		g.crew = newCrew(g, crewDevices)
 	}
 	return g, nil
 }
@@ -240,8 +240,9 @@ func (g *Group) shape(a Algorithm, n uint64, want grid) (blocks, threads int) {
 	if g.cfg.Blocks != 0 {
 		want.blocks = g.cfg.Blocks
 	}
-	blocks, threads = shape(a, n, len(g.ranks), want, func(threads int) int { return g.fits(a, n, threads) })
-	if want.blocks == 0 && late(a, n, len(g.ranks)) && g.waiting(a)*blocks > g.rooms[a][threads/32] {
+	launches := g.waiting(a)
+	blocks, threads = shape(a, n, len(g.ranks), want, func(threads int) int { return fits(a, n, len(g.ranks), g.rooms[a][threads/32], launches) })
+	if want.blocks == 0 && late(a, n, len(g.ranks)) && launches*blocks > g.rooms[a][threads/32] {
 		blocks = heard(a, n, len(g.ranks), blocks) // or the next call would have to wait until this one has ended
 	}
 	return blocks, threads

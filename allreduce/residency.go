@@ -121,15 +121,6 @@ func (g *Group) waiting(a Algorithm) int {
 	return 1
 }
 
-// fits is how many blocks of a launch of n bytes a rank has room for, together with the next one if that may be let in at the beginning.
-func (g *Group) fits(a Algorithm, n uint64, threads int) int {
-	room := g.rooms[a][threads/32]
-	if late(a, n, len(g.ranks)) {
-		return room
-	}
-	return room / g.waiting(a)
-}
-
 // blocksPerSM is how many blocks of any of the kernels one SM of their device holds: the least of all element types.
 func (k *kit) blocksPerSM(threads int) (int, error) {
 	least := math.MaxInt

@@ -77,12 +77,7 @@ func Select(in SelectInput) (Plan, error) {
 	p.table, p.most, p.push = in.Table, in.MaxBytes, in.PushBytes
 	p.bound()
 	return p.plan(p.table, in.Bytes, in.DType, false, func(a Algorithm, n uint64, want grid) (int, int) {
-		return shape(a, n, p.world, want, func(threads int) int {
-			if late(a, n, p.world) {
-				return 2 * p.mostBlocks(a, threads) // as Group.fits, where that is for two launches
-			}
-			return p.mostBlocks(a, threads)
-		})
+		return shape(a, n, p.world, want, func(threads int) int { return fits(a, n, p.world, 2*p.mostBlocks(a, threads), 2) })
 	}), nil
 }
 

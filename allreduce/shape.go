@@ -90,9 +90,9 @@ const wideThreads = 256
 // threadsOfWide is the same for wide packets, whose threads do more and need more registers. Where no grid is large enough for one pass,
 // the caches are what limits two-shot, and it does better with fewer.
 func threadsOfWide(a Algorithm, work uint64, total func(threads int) int) int {
-	sizes, otherwise := []int{64, 96, 128, 192}, 192
-	if a == OneshotWide {
-		sizes, otherwise = []int{64, 96, 128, 192, 256, 384, 512}, 256
+	sizes, otherwise := []int{64, 96, 128, 192, 256, 384, 512}, wideThreads
+	if a == TwoshotWide {
+		sizes, otherwise = sizes[:4], 192
 	}
 	for _, threads := range sizes {
 		if uint64(total(threads)) >= work {
@@ -128,6 +128,15 @@ func lateFrom(a Algorithm, world int) uint64 {
 
 // late is whether the kernel waits for its peers' blocks before it lets the next one in.
 func late(a Algorithm, n uint64, world int) bool { return n >= lateFrom(a, world) }
+
+// fits is how many blocks of a launch of n bytes a rank may have, with room for so many, where so many launches can be there and wait: the next
+// one needs room too if it may be let in at the beginning.
+func fits(a Algorithm, n uint64, world, room, launches int) int {
+	if late(a, n, world) {
+		return room
+	}
+	return room / launches
+}
 
 // heardAll is whether it has then had something of every block of every peer, all ranks' grids being of so many blocks that have work. With
 // one-shot each has had packets of its own number. With two-shot share s of a rank, a tile of a peer's chunk, comes from block s modulo
