@@ -84,7 +84,7 @@ func TestShape(t *testing.T) {
 	}{
 		{OneshotPull, 2, 1, 1, 64}, {OneshotPull, 2, 8, 2, 256}, {Copy, 2, 64, 16, 256}, {OneshotPull, 2, 512, 32, 512}, {OneshotPull, 2, 1024, 64, 512}, {TwoshotPull, 2, 512, 32, 512}, {TwoshotPull, 2, 1024, 64, 512},
 		{OneshotPull, 4, 64, 16, 256}, {Host, 4, 128, 16, 512}, {OneshotPull, 8, 8, 2, 256}, {TwoshotPull, 8, 64, 8, 512},
-		{OneshotPush, 8, 8, 8, 128}, {OneshotPush, 2, 32, 32, 128}, {OneshotPush, 2, 64, 64, 128}, {OneshotPush, 2, 256, 64, 512}, {OneshotPush, 2, 512, 64, 512}, {OneshotPush, 4, 256, 32, 512},
+		{OneshotPush, 8, 8, 8, 128}, {OneshotPush, 2, 2, 2, 128}, {OneshotPush, 2, 3, 2, 192}, {OneshotPush, 2, 4, 4, 128}, {OneshotPush, 2, 32, 32, 128}, {OneshotPush, 2, 64, 64, 128}, {OneshotPush, 2, 256, 64, 512}, {OneshotPush, 2, 512, 64, 512}, {OneshotPush, 4, 256, 32, 512},
 		{TwoshotPush, 8, 64, 8, 128}, {TwoshotPush, 8, 1024, 32, 512}, {TwoshotPush, 8, 1, 1, 64},
 	} {
 		blocks, threads := shape(c.a, uint64(c.kb)<<10, c.world, grid{}, fit(64))

@@ -56,7 +56,7 @@ func threadsFor(a Algorithm, work uint64, world int, fit func(threads int) int) 
 		if a.wide() {
 			return threadsOfWide(a, work, total)
 		}
-		return threadsToPush(work, total)
+		return threadsToPush(a, work, world, total)
 	}
 	switch {
 	case work < 256:
@@ -68,9 +68,12 @@ func threadsFor(a Algorithm, work uint64, world int, fit func(threads int) int) 
 }
 
 // threadsToPush finds it for total(threads) threads in all.
-func threadsToPush(work uint64, total func(threads int) int) int {
+func threadsToPush(a Algorithm, work uint64, world int, total func(threads int) int) int {
 	if work < 128 {
 		return max(64, int(work+31)/32*32)
+	}
+	if a == OneshotPush && world == 2 && work > 2*128 && work <= 2*192 && total(192) >= 2*192 {
+		return int(work+63) / 64 * 32 // two blocks: a third costs more than one warp more in each
 	}
 	best := 256 // where no grid is large enough, unless another has a good deal more threads
 	for _, threads := range []int{128, 256, 512} {

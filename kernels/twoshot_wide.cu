@@ -7,7 +7,7 @@
 // Algorithm. The buffer is cut into one chunk for each rank, and a chunk into columns of 48 bytes, four packets each. A share is 32
 // columns, one for each lane of a warp. A warp does three things, each for all of its shares before the next: it sends shares of
 // peers' chunks to those peers; adds one packet of each column of a share of the rank's own chunk, and sends the
-// sums to all; writes the shares of sums that came from peers to the output. A sum is rounded once, by its owner.
+// sums to all; waits for the sums of shares, two shares at a time, and writes them out. A sum is rounded once, by its owner.
 //
 // Synchronisation: none but the packets themselves, st.relaxed.sys and ld.relaxed.sys of 128-bit words that hold data and epoch. .sys:
 // the peer is another device. packets.cuh says why that is enough. A half is written again two calls later: packet 0 of chunk 0
@@ -124,18 +124,31 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
     }
     if (!early) release_stream_together();
 
-    for (u32 s = first; s < shares; s += warps) {
-        const u32 owner = peer(s), i = column(s);
-        const u64 slots = sums + owner * pitch + 16 * (u64)i;
-        Wide p[PACKETS][1];
+    // gather waits for the sums of shares s, s + warps, …, B of them together, and writes them out.
+    auto gather = [&]<u32 B>(u32 s) __attribute__((always_inline)) {
+        auto owner = [&](u32 b) { return peer(s + b * warps); };
+        auto at_column = [&](u32 b) { return column(s + b * warps); };
+        Wide p[PACKETS][B];
+        u64 slots[B];
 #pragma unroll
-        for (u32 q = 0; q < PACKETS; q++) p[q][0] = wide({}, there(owner, i, q) ? ~epoch : epoch);
-        auto at = [&](u32 q, u32) { return slots + 16 * (u64)(q * columns); };
-        collect(c, at, [&](u32) { return owner; }, epoch, p);
+        for (u32 b = 0; b < B; b++) {
+            slots[b] = sums + owner(b) * pitch + 16 * (u64)at_column(b);
 #pragma unroll
-        for (u32 k = 0; k < 3 * PACKETS; k++) word_of(x, k) = p[k / 3][0].w[k % 3] | late(p[k / 3][0], epoch);  // which is 0: a copy that is not made in each round
-        of_peer(out, s).store(i < columns, x);
-    }
+            for (u32 q = 0; q < PACKETS; q++) p[q][b] = wide({}, there(owner(b), at_column(b), q) ? ~epoch : epoch);
+        }
+        auto at = [&](u32 q, u32 b) { return slots[b] + 16 * (u64)(q * columns); };
+        collect(c, at, owner, epoch, p);
+#pragma unroll
+        for (u32 b = 0; b < B; b++) {
+#pragma unroll
+            for (u32 k = 0; k < 3 * PACKETS; k++)
+                word_of(x, k) = p[k / 3][b].w[k % 3] | late(p[k / 3][b], epoch);  // which is 0: a copy that is not made in each round
+            of_peer(out, s + b * warps).store(at_column(b) < columns, x);
+        }
+    };
+    u32 s = first;
+    for (; s + warps < shares; s += 2 * warps) gather.template operator()<2>(s);
+    if (s < shares) gather.template operator()<1>(s);
     if (seldom(publishes(epoch))) fence_release();  // behind the packets' loads: what peers published is then visible to the next kernel
 }
 
