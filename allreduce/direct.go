@@ -61,22 +61,17 @@ func (r *Rank) buildDirect() (err error) {
 			continue
 		}
 		s.slots[a] = slotsOf(a, most, world)
-		if s.box[a], err = rt.Alloc(r.dev, a.parts()*uint64(world)*s.slots[a]*packetBytes); err != nil {
+		if s.box[a], err = rt.Alloc(r.dev, boxParts*uint64(world)*s.slots[a]*packetBytes); err != nil {
 			return err
 		}
 	}
 	return r.setEpochs()
 }
 
-const packetBytes = 16
-
-// parts is how many places a box has for the packets of each rank: two halves, and with two-shot as many again for sums.
-func (a Algorithm) parts() uint64 {
-	if a.twoshot() {
-		return 4
-	}
-	return 2
-}
+const (
+	packetBytes = 16
+	boxParts    = 2 // places that a box has for the packets of each rank: two halves, or with two-shot one for parts and one for sums
+)
 
 // setEpochs makes all flags, packets and counts those of the call before the first.
 func (r *Rank) setEpochs() error {

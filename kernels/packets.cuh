@@ -5,12 +5,16 @@
 // both epochs are looked at. Any data may be sent, nothing is cleared, and no fence, barrier or acquire stands between writing
 // and reading: a packet orders nothing but itself.
 //
-// A box has two halves, which calls use in turn, and is zeroed before the first. A slot has one writer. It is written again two calls
-// later, and that no reader still waits for what it held needs no ordering either: its writer began that call behind the
-// end of the call between, in which it had, of each peer, a packet of that call (itself, or through a rank that had waited for it). The
-// peer's kernel sent that behind its own kernel before, in which every thread had left its poll with the old packet. Were a poll
-// to meet the new packet instead, it would not end, nor its kernel, nor anything be sent that the new packet waits for:
-// values that would depend on themselves, which the memory model rules out.
+// A box is zeroed before the first call. A slot has one writer, which writes it again in a later call, and that no reader still waits for
+// what it held needs no ordering either: what lets the writer come so far are packets that are sent behind that reader's poll.
+//   With one-shot a box has two halves, which calls use in turn, and a slot is written again two calls later. Its writer began that
+//     call behind the end of the call between, in which it had of each peer a packet of that call. The peer's kernel sent that
+//     behind its own kernel before, in which every thread had left its poll with the old packet.
+//   With two-shot a slot is written again in the next call. Of a part: its sender ended the call in which it sent the old one, so it had
+//     the owner's sum of that packet, which the owner sends when it has all parts. Of a sum: its owner has a part of this call
+//     of the rank it goes to, which that rank sent behind the end of its call before, and so behind all its polls.
+// Were a poll to meet the new packet instead, it would not end, nor its kernel, nor anything be sent that the new packet waits
+// for: values that would depend on themselves, which the memory model rules out.
 //
 // An epoch comes again after 2^32 calls. Once in REFRESH calls of each parity every slot is written, used or not, so that no
 // packet is as old as that. Nobody reads what is written there, so nothing keeps a later poll from meeting the older packet
@@ -34,13 +38,13 @@ struct PacketControl {
 
 // Of the kernels that send packets. Mirrored by allreduce/args.go.
 struct PushArgs {
-    void* box[MAX_RANKS];  // packets that were sent to each rank: [half][source][slot]; two-shot: and of sums, [half][owner][slot]
+    void* box[MAX_RANKS];  // packets that were sent to each rank: [half][source][slot]; two-shot: parts [source][slot], sums [owner][slot]
     const void* in;
     void* out;
     Control* control;
     Status* status;
     u64 count;             // elements
-    u64 slots;             // packets of one source in one half
+    u64 slots;             // packets of one source in one half, or of one source or owner
     u64 timeout_ns;
     u32 rank, world;
     u64 early;             // of the wide kernels: smaller messages, in bytes, let the next call in at their beginning
@@ -145,7 +149,7 @@ struct Pairs {
     }
 };
 
-// refreshes: this call writes all slots of its half. publishes: the call before it did.
+// refreshes: this call writes all slots, with one-shot those of its half. publishes: the call before it did.
 FL_DEVICE bool refreshes(u32 epoch) { return epoch % REFRESH < 2; }
 FL_DEVICE bool publishes(u32 epoch) { return refreshes(epoch - 1); }
 

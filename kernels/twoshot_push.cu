@@ -9,8 +9,8 @@
 // sums that came of the other chunks to the output. A sum is rounded once, by its owner.
 //
 // Synchronisation: none but the packets themselves, as in oneshot_push.cu and for the reasons in packets.cuh. .sys: the peer is
-// another device. A half is written again two calls later: slot 0 of chunk 0 is never missing, rank 0 sends its sum when every rank
-// has sent a part, and every rank waits for that sum; so each rank ends a call behind the end of every rank's call before.
+// another device. Slot 0 of chunk 0 is never missing, rank 0 sends its sum when every rank has sent a part, and every rank
+// waits for that sum; so each rank ends a call behind the end of every rank's call before.
 //   A thread waits for parts when it has sent all parts it has, and for sums when it has sent all sums it has. What it
 //     waits for are parts that peers' threads send before they wait, and sums that they send once such parts are there: so
 //     there is no cycle, whatever the grids' shapes.
@@ -22,7 +22,7 @@
 //     peers' progress, and one of them may still wait for what an earlier, good call sent.
 //
 // Requirements: all ranks launch the same count, at least 1; a chunk fits the slots; all blocks of all ranks are resident
-// together; out is in or does not overlap it; boxes hold 4 * world * slots packets, zeroed before the first call and
+// together; out is in or does not overlap it; boxes hold 2 * world * slots packets, zeroed before the first call and
 // 16-byte aligned; control points to a PacketControl; blocks <= MAX_BLOCKS; threads a multiple of 32, at least 32.
 #include "packets.cuh"
 
@@ -38,7 +38,7 @@ FL_DEVICE void twoshot_push(const PushArgs& a) {
     const u32 first = block() * threads() + thread(), stride = blocks() * threads(), pairs = in.pairs();
     const u32 chunk = (pairs + c.world - 1) / c.world, my_chunk = c.rank * chunk, last_chunk = (c.world - 1) * chunk;
     const Boxes<N> boxes(c, a.box);
-    const u64 pitch = 16 * a.slots, half = c.world * pitch;
+    const u64 pitch = 16 * a.slots;
 
     // load has slot i of the chunks of ranks dest(g), dest(g + 1), … on its way together, where it is whole.
     auto load = [&](Pair (&x)[GROUP], u32 g, u32 i) {
@@ -73,8 +73,7 @@ FL_DEVICE void twoshot_push(const PushArgs& a) {
     const u32 epoch = begin(turn);
     const bool failed = poisoned(c);
     if (first < chunk) load_rest(x, 0, first);
-    const u64 now = epoch & 1 ? half : 0;
-    const u64 part = now + c.rank * pitch, sum = 2 * half + part;  // where this rank sends
+    const u64 part = c.rank * pitch, sum = c.world * pitch + part;  // where this rank sends
 
     Pair own[1] = {x[0]};
     if (!failed) {
@@ -95,18 +94,16 @@ FL_DEVICE void twoshot_push(const PushArgs& a) {
             load_rest(x, g, i);
         }
         if (refreshes(epoch))
-            for (u64 i = first; i < a.slots; i += stride) {
+            for (u64 i = first; i < a.slots; i += stride)
                 for (u32 k = 1; k < c.world; k++)
                     if (i >= chunk || boxes.dest(k) * chunk + i >= pairs) store_packet(global(a.box[boxes.dest(k)]) + part + 16 * i, packet({}, epoch));
-                if (i >= chunk || my_chunk + i >= pairs) boxes.send(sum + 16 * i, packet({}, epoch));
-            }
     }
 
     sync_block();  // every thread has its epoch
     if (thread() / 32 == threads() / 32 - 1) commit(turn, epoch);
     if (failed) return;
 
-    const u64 parts = boxes[0] + now, sums = parts + 2 * half;
+    const u64 parts = boxes[0], sums = parts + c.world * pitch;
     for (u32 i = first; i < chunk && my_chunk + i < pairs; i += stride) {
         if (i != first) own[0] = in.load(my_chunk + i);
         collect_sum<T, N>(c, parts + 16 * (u64)i, pitch, 0, 1, epoch, own);
@@ -141,6 +138,11 @@ FL_DEVICE void twoshot_push(const PushArgs& a) {
                         out.store((g + k) * chunk + o, {{data_of(p[0][k].w[0]), data_of(p[0][k].w[1])}});
             }
         }
+    if (refreshes(epoch)) {  // the slots of sums that are not used: peers may poll them until they have ended the call before
+        sync_block();        // thread 0 of block 0 has waited for a sum of chunk 0, or for its parts
+        for (u64 i = thread(); block() == 0 && i < a.slots; i += threads())
+            if (i >= chunk || my_chunk + i >= pairs) boxes.send(sum + 16 * i, packet({}, epoch));
+    }
     if (publishes(epoch)) fence_release();  // behind the packets' loads: what peers published is then visible to the next kernel
     if (!early) release_stream();
 }

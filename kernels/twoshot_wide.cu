@@ -10,9 +10,8 @@
 // sums to all; waits for the sums of shares, two shares at a time, and writes them out. A sum is rounded once, by its owner.
 //
 // Synchronisation: none but the packets themselves, st.relaxed.sys and ld.relaxed.sys of 128-bit words that hold data and epoch. .sys:
-// the peer is another device. packets.cuh says why that is enough. A half is written again two calls later: packet 0 of chunk 0
-// is never missing, rank 0 sends its sum when every rank has sent a part, and every rank waits for that sum; so each rank ends a
-// call behind the end of every rank's call before.
+// the peer is another device. packets.cuh says why that is enough. Packet 0 of chunk 0 is never missing, rank 0 sends its sum when
+// every rank has sent a part, and every rank waits for that sum; so each rank ends a call behind the end of every rank's call before.
 //   A thread waits for parts when it has sent all parts it has, and for sums when it has sent all sums it has. What it
 //     waits for are parts that peers' threads send before they wait, and sums that they send once such parts are there: so
 //     there is no cycle, whatever the grids' shapes.
@@ -28,7 +27,7 @@
 //     peers' progress, and one of them may still wait for what an earlier, good call sent.
 //
 // Requirements: all ranks launch the same count, at least 1; a chunk fits the slots; all blocks of all ranks are resident
-// together; out is in or does not overlap it; boxes hold 4 * world * slots packets, zeroed before the first call and
+// together; out is in or does not overlap it; boxes hold 2 * world * slots packets, zeroed before the first call and
 // 16-byte aligned; control points to a PacketControl; blocks <= MAX_BLOCKS; threads a multiple of 32, at least 32.
 #include "wide.cuh"
 
@@ -48,7 +47,7 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
     const u32 others = N != 0 ? N - 1 : c.world - (c.world > 1);  // peers, or one more than none: a divisor
     const u32 shares = tiles * (c.world - 1);
     const Boxes<N> boxes(c, a.box);
-    const u64 pitch = 16 * a.slots, half = c.world * pitch;
+    const u64 pitch = 16 * a.slots, part = c.rank * pitch, sum = c.world * pitch + part;  // where this rank sends
 
     auto peer = [&](u32 share) { return boxes.dest(1 + share % others); };
     auto column = [&](u32 share) { return share / others * 32 + lane; };
@@ -59,11 +58,11 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
     auto of_mine = [&](u64 b, u32 s) { return Column<T>{shape, b, c.rank * chunk + s / PACKETS * 32 + lane, columns}; };
 
     const bool early = a.count * T::SIZE < a.early;
-    auto slots_of = [&](u32 r) { return global(a.box[r]) + c.rank * pitch; };  // of this rank's parts, in the even half
+    auto slots_of = [&](u32 r) { return global(a.box[r]) + part; };
     u32 to = peer(first), to_column = column(first);
     u64 box = opaque(slots_of(to) + 16 * (u64)to_column);
     needed_before_wait((in + 16 * (u64)of_peer(in, first).first) | of_mine(in, first).words_at(first % PACKETS) | (turn.control + 4 * block())
-                       | shape.full | box | half);
+                       | shape.full | box | sum);
     wait_for_stream();
     if (early) release_stream();
     // The first columns, the epoch and the poison mark are on their way together.
@@ -77,8 +76,6 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
     of_mine(in, first).start(mine, first % PACKETS, own[0]);
     of_peer(in, first).settle(any, x);
     of_mine(in, first).settle(mine, first % PACKETS, own[0]);
-    const u64 now = epoch & 1 ? half : 0;
-    const u64 part = now + c.rank * pitch, sum = 2 * half + part;  // where this rank sends
 
     // One branch for both, as packets wait here.
     if (seldom(failed | publishes(epoch))) {
@@ -88,7 +85,7 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
         for (u32 s = first;;) {
 #pragma unroll
             for (u32 q = 0; q < PACKETS; q++)
-                store_packet_if(s < shares && there(to, to_column, q), box + now + 16 * (u64)(q * columns), wide(packet_words(x, q), epoch));
+                store_packet_if(s < shares && there(to, to_column, q), box + 16 * (u64)(q * columns), wide(packet_words(x, q), epoch));
             s += warps;
             if (s >= shares) break;
             to = peer(s), to_column = column(s), box = slots_of(to) + 16 * (u64)to_column;
@@ -101,7 +98,6 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
                     const u32 r = boxes.dest(k);
                     if (q >= PACKETS || !there(r, at, q)) store_packet(global(a.box[r]) + part + 16 * (u64)s, wide({}, epoch));
                 }
-                if (q >= PACKETS || !there(c.rank, at, q)) boxes.send(sum + 16 * (u64)s, wide({}, epoch));
             }
     }
 
@@ -109,7 +105,7 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
     if (thread() / 32 == threads() / 32 - 1) commit(turn, epoch);
     if (failed) return;
 
-    const u64 parts = global(a.box[c.rank]) + now, sums = parts + 2 * half;
+    const u64 parts = global(a.box[c.rank]), sums = parts + c.world * pitch;
     for (u32 s = first; s < tiles * PACKETS;) {
         const u32 q = s % PACKETS, i = s / PACKETS * 32 + lane;
         if (there(c.rank, i, q)) {
@@ -149,6 +145,12 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
     u32 s = first;
     for (; s + warps < shares; s += 2 * warps) gather.template operator()<2>(s);
     if (s < shares) gather.template operator()<1>(s);
+    if (seldom(refreshes(epoch))) {  // the slots of sums that are not used: peers may poll them until they have ended the call before
+        sync_block();                // in one block a thread has waited for the first sum of chunk 0, or for its parts
+        const u32 waits = c.rank == 0 ? 0 : c.world - c.rank - 1;  // the share with that sum
+        for (u32 s = thread(); block() == waits % blocks() && s < a.slots; s += threads())
+            if (s / columns >= PACKETS || !there(c.rank, s % columns, s / columns)) boxes.send(sum + 16 * (u64)s, wide({}, epoch));
+    }
     if (seldom(publishes(epoch))) fence_release();  // behind the packets' loads: what peers published is then visible to the next kernel
 }
 
