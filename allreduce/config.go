@@ -37,9 +37,10 @@ type Config struct {
 	// DefaultMaxBytes.
 	MaxBytes uint64
 	// PushBytes is the largest message that Auto gives to a kernel that pushes, and the largest that one launch of
-	// it handles. Each rank keeps 4 × Ranks times that much memory for packets with oneshot-push, 8 times with
-	// twoshot-push, and about two thirds of that with oneshot-wide and twoshot-wide; less where the shipped choice or MaxBytes end earlier. A multiple of 16. 0 is what takes about 8 MiB or less with
-	// each: for one-shot 512 KiB with 2 ranks, 128 KiB with 4, 32 KiB with 8, and three times that with wide packets; for two-shot 1 MiB, and 1.5 MiB. At most 4 GiB.
+	// it handles. For packets each rank keeps 4 × Ranks times that much memory with oneshot-push, 4 times with twoshot-push, and about
+	// two thirds of that with oneshot-wide and twoshot-wide; less where the shipped choice or MaxBytes end earlier. A multiple of 16,
+	// at most 4 GiB. 0 is what takes about 8 MiB or less with each: for one-shot 512 KiB with 2 ranks, 128 KiB with 4, 32 KiB with 8,
+	// and three times that with wide packets; for two-shot 1 MiB, and 1.5 MiB with wide packets.
 	PushBytes uint64
 	// DirectBytes is the size, in bytes, from which peers read a registered input directly in one-shot pull; a smaller one is
 	// staged like any other, because the second flag exchange costs more than the copy. 0 is 1 MiB; 1 is always. In two-shot

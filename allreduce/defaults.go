@@ -71,8 +71,9 @@ var shipped = [...][]preference{
 }
 
 // pushRoom is the largest message for which a push kernel's boxes have room, unless Config.PushBytes says otherwise. A rank's box
-// takes 4×N times that for one-shot, so that it is 8 MiB / N, and 8 times that for two-shot, 8 MiB. With wide packets it takes two
+// takes 4×N times that for one-shot, so that it is 8 MiB / N, and 4 times that for two-shot, 4 MiB. With wide packets it takes two
 // thirds, so that two-shot has half as much room again in the same memory; one-shot, in which two ranks gain by it, has three times the room.
+// Eight ranks on one H200 do 2 MiB faster in two launches with wide packets than in one: the boxes of one still fit its cache.
 func pushRoom(a Algorithm, world int) uint64 {
 	n := uint64(world)
 	switch a {
