@@ -90,7 +90,7 @@ func GateCases() []Case {
 			case source == "oneshot_wide":
 				worlds = []int{2, 3}
 			case source == "twoshot_wide":
-				worlds = []int{4, 5, 8} // 5: the code for any size
+				worlds = []int{4, 6, 8} // 6: the code for any size; like the others with an odd number of shares, which go in pairs and one alone
 			}
 			for _, dtype := range []string{"f32", "f16", "bf16"} {
 				for _, world := range worlds {
@@ -156,6 +156,7 @@ var gateSets = []struct{ spec, set string }{
 	{"twoshot_wide", "count=24*world calls=2 first=2 block=64 held=1 start=dependent"},
 	{"twoshot_wide", "count=12*world calls=3 first=0xfffff sizes=2 stale=1 start=dependent"},
 	{"twoshot_wide", "count=12*world calls=3 first=0xffffd sizes=3 start=dependent"},
+	{"twoshot_wide", "count=12*world calls=2 first=0xffffe sizes=3 start=dependent"}, // slots are refreshed which peers may still poll
 	{"twoshot_wide_absent", "count=24*world calls=1 first=2 grid=2 resident=1"},
 	{"twoshot_wide_absent", "count=24*world calls=2 first=2 alone=1"},
 	{"twoshot_wide_absent", "count=24*world calls=1 first=2 alone=2"},

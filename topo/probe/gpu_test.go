@@ -81,15 +81,17 @@ func TestGPURun(t *testing.T) {
 	}
 }
 
-// TestGPUChildFails: a fault or a hang on a GPU costs one probe.
+// TestGPUChildFails: a fault or a hang on a GPU costs one probe, and a death is no answer.
 func TestGPUChildFails(t *testing.T) {
 	m := gpuMachine(t)
-	for mode, says := range map[string]string{"hang": "was killed: last words", "exit": "exit status 3", "fault": "illegal address"} {
+	for mode, want := range map[string]struct{ says, answers string }{
+		"hang": {"was killed: last words", "nyy-"}, "exit": {"exit status 3", "-yy-"}, "fault": {"illegal address", "nyy-"},
+	} {
 		t.Run(mode, func(t *testing.T) {
 			found, err := RunChild(context.Background(), itself(t, "cuda", mode), m, Options{Pairs: []Pair{{0, 0}}, Timeout: 500 * time.Millisecond})
 			require.NoError(t, err)
-			require.Equal(t, "nyy-", answers(found.Pairs[0][0]))
-			require.Contains(t, found.Pairs[0][0].Read.Detail, says)
+			require.Equal(t, want.answers, answers(found.Pairs[0][0]))
+			require.Contains(t, found.Pairs[0][0].Read.Detail, want.says)
 		})
 	}
 }
