@@ -49,12 +49,7 @@ FL_DEVICE void oneshot_push(const PushArgs& a) {
         bool rest = false;
 #pragma unroll
         for (u32 u = 0; u < U; u++) rest |= in.broken(i + u * stride);
-        if (rest && U != 1 && in.aligned()) {  // one of them, then
-            const Pair p = in.load_tail();
-#pragma unroll
-            for (u32 u = 0; u < U; u++)
-                if (in.broken(i + u * stride)) y[u] = p;
-        } else if (rest) {
+        if (rest) {
 #pragma unroll
             for (u32 u = 0; u < U; u++)
                 if (in.broken(i + u * stride)) y[u] = in.load(i + u * stride);
@@ -71,10 +66,6 @@ FL_DEVICE void oneshot_push(const PushArgs& a) {
             rest |= out.broken(i + u * stride);
         }
         if (!rest) return;
-        if (U != 1 && out.aligned()) {
-            const bool first = out.broken(i);
-            return out.store_tail({{first ? x[0].w[0] : x[U - 1].w[0], first ? x[0].w[1] : x[U - 1].w[1]}});
-        }
 #pragma unroll
         for (u32 u = 0; u < U; u++)
             if (out.broken(i + u * stride)) out.store(i + u * stride, x[u]);

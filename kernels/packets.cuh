@@ -127,32 +127,25 @@ struct Pairs {
     FL_DEVICE bool whole(u32 i) const { return i < full; }
     FL_DEVICE bool broken(u32 i) const { return (i >= full) & (i < pairs()); }
     FL_DEVICE u64 at(u32 i) const { return base + 8 * (u64)i; }
-    FL_DEVICE bool aligned() const { return base % 8 == 0; }
-    // The last pair of an aligned buffer, where it is cut short: no other of that buffer is broken.
-    FL_DEVICE Pair load_tail() const { return load_part(at(full), count % V); }
-    FL_DEVICE void store_tail(const Pair& p) const { store_part(at(full), count % V, p); }
     FL_DEVICE Pair load(u32 i) const {
-        const u64 a = at(i);
+        u64 a = at(i);
         if (whole(i)) return load8(a);
-        return load_part(opaque(a), opaque(count - i * V));  // opaque: nothing of an element is made ready ahead of a loop
-    }
-    FL_DEVICE void store(u32 i, const Pair& p) const {
-        const u64 a = at(i);
-        if (whole(i)) return store8(a, p);
-        store_part(opaque(a), opaque(count - i * V), p);
-    }
-    // The first `left` elements of a pair, if there are so many, one by one.
-    FL_DEVICE Pair load_part(u64 a, u32 left) const {
         Pair p = {};
+        a = opaque(a);  // so that no address of an element is made ready ahead of a loop
+        const u32 o = opaque(i * V);
 #pragma unroll
         for (u32 e = 0; e < V; e++)
-            p.w[e * T::SIZE / 4] |= T::load_if(e < left, a + e * T::SIZE) << (e * T::SIZE % 4 * 8);
+            p.w[e * T::SIZE / 4] |= T::load_if(o + e < count, a + e * T::SIZE) << (e * T::SIZE % 4 * 8);
         return p;
     }
-    FL_DEVICE void store_part(u64 a, u32 left, const Pair& p) const {
+    FL_DEVICE void store(u32 i, const Pair& p) const {
+        u64 a = at(i);
+        if (whole(i)) return store8(a, p);
+        a = opaque(a);
+        const u32 o = opaque(i * V);
 #pragma unroll
         for (u32 e = 0; e < V; e++)
-            if (e < left) T::store(a + e * T::SIZE, p.w[e * T::SIZE / 4] >> (e * T::SIZE % 4 * 8));
+            if (o + e < count) T::store(a + e * T::SIZE, p.w[e * T::SIZE / 4] >> (e * T::SIZE % 4 * 8));
     }
 };
 
