@@ -255,7 +255,7 @@ func (r *stresser) round(ctx context.Context, cfg allreduce.Config, round *stres
 		round.Algorithm, round.Grid = plan.Algorithm, fmt.Sprintf("%dx%d", plan.Blocks, plan.Threads)
 	}
 	start = time.Now() // without what the compiler takes
-	defer func() { err = errors.Join(err, w.shut()) }()
+	defer func() { err = errors.Join(err, w.others(err), w.shut()) }()
 	collect := func(s *stressSet) error {
 		var one stressTally
 		err := w.collect(s, &one)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fenceline/fenceline/allreduce"
+	"github.com/fenceline/fenceline/flags"
 )
 
 // stressTally counts what was checked.
@@ -66,6 +67,24 @@ func (w *stressWork) collect(s *stressSet, into *stressTally) error {
 	}
 	into.add(&t)
 	return nil
+}
+
+// others is what the ranks beside the one in a timeout's error waited for. A rank with nothing to say was the one that came too late.
+func (w *stressWork) others(timeout error) error {
+	var first *flags.StuckError
+	if !errors.As(timeout, &first) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), w.timeout+stressPatience)
+	defer cancel()
+	var errs []error
+	for r := range w.devices {
+		var stuck *flags.StuckError
+		if errors.As(w.g.Rank(r).Sync(ctx), &stuck) && stuck.Rank != first.Rank {
+			errs = append(errs, stuck)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (t *stressTally) add(o *stressTally) {

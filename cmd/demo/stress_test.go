@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -128,6 +129,19 @@ func TestStressFindsMissingBarriers(t *testing.T) {
 	code, r, _ := stressJSON(t, "--duration", "1s", "--no-litmus", "--algo", "oneshot-pull", "--timeout", "500ms")
 	require.Equal(t, exitFault, code)
 	require.True(t, r.Error != "" || r.Total.Wrong > 0)
+}
+
+// Where calls time out, each rank says what it waited for.
+func TestStressSaysWhoWaits(t *testing.T) {
+	send := regexp.MustCompile(`st\.relaxed\.sys\.global\.v2\.b64 \[[^]]*\], \{([^,]*), [^}]*\};`)
+	stressSabotage = func(_ string, ptx []byte) ([]byte, error) {
+		require.Regexp(t, send, string(ptx))
+		return send.ReplaceAll(ptx, []byte("mov.b64 $1, $1;")), nil
+	}
+	defer func() { stressSabotage = nil }()
+	code, r, _ := stressJSON(t, "--duration", "1s", "--no-litmus", "--algo", "oneshot-push", "--ranks", "3", "--timeout", "300ms")
+	require.Equal(t, exitFault, code)
+	require.Regexp(t, `(?s)rank 0 block \d+ timed out waiting for rank 1 .*\nrank 1 block \d+ timed out waiting for rank 0 .*\nrank 2 block \d+ timed out waiting for rank 0 `, r.Error)
 }
 
 // An interrupted run says what it did, frees everything and exits with 130.
