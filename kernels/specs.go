@@ -138,7 +138,7 @@ var gateSets = []struct{ spec, set string }{
 	{"twoshot_push", "count=1 calls=2 first=2 block=64 start=dependent"}, // first=2: the epochs 0 and 1 refresh, and who does is looked at below
 	{"twoshot_push", "count=67 calls=3 first=0xfffff sizes=2 stale=1 start=dependent"},
 	{"twoshot_push", "count=67 calls=3 first=0xffffd sizes=3 start=dependent"},
-	{"twoshot_push", "count=13 calls=2 first=0xffffe sizes=3 start=dependent"}, // slots are refreshed which peers may still poll
+	{"twoshot_push", "count=13 calls=2 first=0xffffe sizes=3 block=64 start=dependent"}, // slots are refreshed which peers may still poll
 	{"twoshot_push_absent", "count=4*world calls=1 grid=2 resident=1"},
 	{"twoshot_push_absent", "count=4*world calls=1 alone=1"},
 	{"twoshot_push_absent", "count=4*world calls=1 alone=2"},
@@ -156,7 +156,7 @@ var gateSets = []struct{ spec, set string }{
 	{"twoshot_wide", "count=24*world calls=2 first=2 block=64 held=1 start=dependent"},
 	{"twoshot_wide", "count=12*world calls=3 first=0xfffff sizes=2 stale=1 start=dependent"},
 	{"twoshot_wide", "count=12*world calls=3 first=0xffffd sizes=3 start=dependent"},
-	{"twoshot_wide", "count=12*world calls=2 first=0xffffe sizes=3 start=dependent"}, // slots are refreshed which peers may still poll
+	{"twoshot_wide", "count=12*world calls=2 first=0xffffe sizes=3 block=64 start=dependent"}, // slots are refreshed which peers may still poll
 	{"twoshot_wide_absent", "count=24*world calls=1 first=2 grid=2 resident=1"},
 	{"twoshot_wide_absent", "count=24*world calls=2 first=2 alone=1"},
 	{"twoshot_wide_absent", "count=24*world calls=1 first=2 alone=2"},

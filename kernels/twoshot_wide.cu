@@ -148,8 +148,9 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
     if (seldom(refreshes(epoch))) {  // the slots of sums that are not used: peers may poll them until they have ended the call before
         sync_block();                // in one block a thread has waited for the first sum of chunk 0, or for its parts
         const u32 waits = c.rank == 0 ? 0 : c.world - c.rank - 1;  // the share with that sum
-        for (u32 s = thread(); block() == waits % blocks() && s < a.slots; s += threads())
-            if (s / columns >= PACKETS || !there(c.rank, s % columns, s / columns)) boxes.send(sum + 16 * (u64)s, wide({}, epoch));
+        if (block() == waits % blocks() && thread() / 32 == threads() / 32 - 1)
+            for (u32 s = lane; s < a.slots; s += 32)
+                if (s / columns >= PACKETS || !there(c.rank, s % columns, s / columns)) boxes.send(sum + 16 * (u64)s, wide({}, epoch));
     }
     if (seldom(publishes(epoch))) fence_release();  // behind the packets' loads: what peers published is then visible to the next kernel
 }
