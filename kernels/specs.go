@@ -347,6 +347,7 @@ var cases = []struct {
 		"count=15 calls=4 first=0xfffffffe",
 		"count=29 calls=3 first=0xfffff sizes=2 stale=1 spare=1",
 		"count=29 calls=4 first=0xfffff sizes=2 stale=1",
+		"count=29 calls=3 first=0xffffd sizes=3",
 		"count=29 calls=3 first=0xffffe sizes=3", // slots are refreshed which peers may still poll
 		"world=3 count=29 calls=3",
 		"world=3 count=1 calls=4",
