@@ -3,6 +3,7 @@ package allreduce
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -14,6 +15,42 @@ import (
 	"github.com/fenceline/fenceline/flags"
 	"github.com/fenceline/fenceline/launcher"
 )
+
+// A rank that gives up sends nothing more, not even what a call sends to refresh unused slots: peers may still wait for what an earlier
+// call sent there.
+func TestFailedSendsNothing(t *testing.T) {
+	rt := openAny(t)
+	const first = 1<<20 - 1 // the first call refreshes: see REFRESH in kernels/fenceline.cuh
+	for _, alg := range []Algorithm{TwoshotPush, TwoshotWide} {
+		for _, world := range []int{3, 4} {
+			t.Run(fmt.Sprintf("%v/%d", alg, world), func(t *testing.T) {
+				absent := world - 1
+				g := newGroup(t, rt, Config{Ranks: world, Algorithm: alg, Timeout: 300 * time.Millisecond, FirstEpoch: first, MaxBytes: 16 << 10})
+				r := newRig(t, g, 4096)
+				c := trial{count: 500, dt: BF16}
+				r.fill(c)
+				in, out, _, _ := r.views(c)
+				for p := range absent {
+					require.NoError(t, g.Rank(p).AllReduce(in[p], out[p], c.count, c.dt))
+				}
+				ctx, cancel := r.ctx()
+				defer cancel()
+				for p := range absent { // all wait for the absent rank's parts, and so send no sums
+					var stuck *flags.StuckError
+					require.ErrorAs(t, g.Rank(p).Sync(ctx), &stuck)
+					require.Equal(t, absent, stuck.Peer)
+				}
+				for p := range world {
+					box := g.Rank(p).scratch.box[alg]
+					got := make([]byte, box.Size()) // parts, and then as many sums
+					require.NoError(t, g.Rank(p).Stream().CopyOut(ctx, got, box))
+					require.NotEqual(t, repeat(first, len(got)/2), got[:len(got)/2], "parts for rank %d", p)
+					require.Equal(t, repeat(first, len(got)/2), got[len(got)/2:], "sums for rank %d", p)
+				}
+			})
+		}
+	}
+}
 
 // A rank that never arrives fails the call on all others within the timeout and is named. The group refuses
 // further work; the devices do not mind.

@@ -99,12 +99,11 @@ func TestShape(t *testing.T) {
 		{TwoshotWide, 4, 128, 44, 64}, {TwoshotWide, 4, 256, 58, 96}, {TwoshotWide, 4, 512, 58, 192}, {TwoshotWide, 4, 1024, 64, 192},
 		{TwoshotWide, 8, 64, 21, 64}, {TwoshotWide, 8, 128, 39, 64}, {TwoshotWide, 8, 256, 16, 192}, {TwoshotWide, 8, 512, 33, 192},
 	} {
-		launches := 2 // there at a time
-		if late(c.a, uint64(c.kb)<<10, c.world) {
-			launches = 1
+		n := uint64(c.kb) << 10
+		shared := func(threads int) int {
+			return fits(c.a, n, c.world, min(16/(threads/32)*132/c.world, spare(132, c.world)), 2)
 		}
-		shared := func(threads int) int { return 16 / (threads / 32) * 132 / (launches * c.world) }
-		blocks, threads := shape(c.a, uint64(c.kb)<<10, c.world, grid{}, shared)
+		blocks, threads := shape(c.a, n, c.world, grid{}, shared)
 		require.Equal(t, []int{c.blocks, c.threads}, []int{blocks, threads}, "%+v", c)
 	}
 	// One device with 132 SMs, each of which holds one block of 512 threads: all ranks' blocks, and the next call's, share it.

@@ -36,8 +36,14 @@ type rooms [maxThreads/32 + 1]int
 // When a rank has ended a call, all blocks of its peers in that call are there, or have gone: it had something of each. They need no
 // room any more, they only free it. What needs room is the next call, and the one behind it where its blocks may be there while some of
 // the next are not: where a kernel lets them in at its beginning, as those of small calls do, or before it has heard of all its peers' blocks. A
-// large call of wide packets with the right grid (heardAll) lets them in when it has, and may have all the room. TestResidencyModel plays it
-// through, with an adversary who places blocks.
+// large call with the right grid (heardAll) lets them in when it has, and may have all the room.
+//
+// Ahead of a rank's call other kernels may have to run, while the calls of all other ranks wait for that one. Whether such a kernel
+// finds a place beside our blocks is not only a matter of what is free on an SM: an SM divides its memory between cache and shared
+// memory anew only when it is empty, so that a kernel of one thread may have to wait for an empty one, and all that is queued behind it
+// with it. So the ranks that share a device leave one of its SMs empty, all but the one that the others wait for: see spare.
+//
+// TestResidencyModel plays it through, with an adversary who places blocks.
 func (g *Group) reserve() error {
 	sharing := map[int]int{} // ranks by device
 	for _, r := range g.ranks {
@@ -81,7 +87,7 @@ func (g *Group) fit(a Algorithm, sharing, taken map[int]int) error {
 			}
 			perSM[r.dev] = n
 			free := g.rt.Devices()[r.dev].SMs - residency.taken[g.place(r.dev)]
-			fit = min(fit, n*free/sharing[r.dev])
+			fit = min(fit, n*free/sharing[r.dev], spare(free, sharing[r.dev]))
 		}
 		g.rooms[a][threads/32] = fit
 		for _, r := range g.ranks {
@@ -101,6 +107,15 @@ func (g *Group) fit(a Algorithm, sharing, taken map[int]int) error {
 			Remedy: "use fewer ranks per device or fewer blocks, close other groups, or use copy"}
 	}
 	return nil
+}
+
+// spare is how many blocks each of so many ranks on as many SMs may have, so that the blocks of all but one leave an SM empty,
+// however they are placed.
+func spare(sms, ranks int) int {
+	if ranks == 1 {
+		return math.MaxInt
+	}
+	return (sms - 1) / (ranks - 1)
 }
 
 // mostBlocks is the largest grid of blocks of that size that shape gives.

@@ -90,14 +90,14 @@ func threadsToPush(a Algorithm, work uint64, world int, total func(threads int) 
 // wideThreads is the largest block of the kernels with wide packets of which an SM holds two.
 const wideThreads = 256
 
-// threadsOfWide is the same for wide packets, whose threads do more and need more registers. Where no grid is large enough for one pass,
-// the caches are what limits two-shot, and it does better with fewer.
+// threadsOfWide is the same for wide packets, whose threads do more and need more registers. Two-shot needs no grid that is large enough for
+// one pass: beyond so many threads the caches are what limits it.
 func threadsOfWide(a Algorithm, work uint64, total func(threads int) int) int {
-	sizes, otherwise := []int{64, 96, 128, 192, 256, 384, 512}, wideThreads
+	otherwise := wideThreads
 	if a == TwoshotWide {
-		sizes, otherwise = sizes[:4], 192
+		work, otherwise = min(work, 192*flags.MaxBlocks), 384
 	}
-	for _, threads := range sizes {
+	for _, threads := range []int{64, 96, 128, 192, 256, 384, 512} {
 		if uint64(total(threads)) >= work {
 			return threads
 		}
@@ -114,11 +114,13 @@ func mostBlocks(a Algorithm, work uint64, world int) int {
 	return 32
 }
 
-// lateFrom is the size from which on the kernels with wide packets do not let the next call in at their beginning, but later, and so may
-// have all the room. Measured on one H200 with 2, 4 and 8 virtual ranks: there the one becomes faster than the other. Of the other
-// kernels, which always need room for two calls, that size is EARLY_BYTES in kernels/reduce.cuh.
+// lateFrom is the size from which on a kernel does not let the next call in at its beginning, but when it has heard of its peers' blocks, and so
+// may have all the room. With wide packets it is what measured fastest on one H200 with 2, 4 and 8 virtual ranks. Pull decides by what is aligned
+// of the message, which may be less by almost two packs. Kernels with packets of 8 bytes always need room for two calls.
 func lateFrom(a Algorithm, world int) uint64 {
 	switch {
+	case a.pulls():
+		return earlyBytes + 32
 	case a == OneshotWide:
 		return 640 << 10
 	case a == TwoshotWide && world <= 4:
@@ -129,7 +131,10 @@ func lateFrom(a Algorithm, world int) uint64 {
 	return math.MaxUint64
 }
 
-// late is whether the kernel waits for its peers' blocks before it lets the next one in.
+// earlyBytes is EARLY_BYTES in kernels/reduce.cuh.
+const earlyBytes = 512 << 10
+
+// late is whether a launch of n bytes does so.
 func late(a Algorithm, n uint64, world int) bool { return n >= lateFrom(a, world) }
 
 // fits is how many blocks of a launch of n bytes a rank may have, with room for so many, where so many launches can be there and wait: the next
@@ -142,14 +147,14 @@ func fits(a Algorithm, n uint64, world, room, launches int) int {
 }
 
 // heardAll is whether it has then had something of every block of every peer, all ranks' grids being of so many blocks that have work. With
-// one-shot each has had packets of its own number. With two-shot share s of a rank, a tile of a peer's chunk, comes from block s modulo
+// pull and one-shot each has had a flag or packets of the blocks of its own number. With two-shot wide packets share s of a rank, a tile of a peer's chunk, comes from block s modulo
 // blocks, and the shares for one peer are every (world-1)th: see of_peer in kernels/twoshot_wide.cu. Each tile has a packet, even of the last
 // chunk, as messages so large have at least 12*world columns in a chunk.
 func heardAll(a Algorithm, n uint64, world, blocks int) bool {
 	if !late(a, n, world) {
 		return false
 	}
-	return a == OneshotWide || world < 2 || uint64(blocks) <= tilesOf(n, world) && coprime(blocks, world-1)
+	return a.pulls() || a == OneshotWide || world < 2 || uint64(blocks) <= tilesOf(n, world) && coprime(blocks, world-1)
 }
 
 // heard is the largest such grid of no more than so many blocks.

@@ -139,8 +139,9 @@ FL_DEVICE void twoshot_push(const PushArgs& a) {
             }
         }
     if (refreshes(epoch)) {  // the slots of sums that are not used: peers may poll them until they have ended the call before
-        sync_block();        // thread 0 of block 0 has waited for a sum of chunk 0, or for its parts
-        if (block() == 0 && thread() / 32 == threads() / 32 - 1)
+        // Thread 0 of block 0 has waited for a sum of chunk 0, or for its parts, if it is still here.
+        const bool heard = sync_block_or(block() == 0 && thread() == 0);
+        if (heard && thread() / 32 == threads() / 32 - 1)
             for (u64 i = thread() & 31; i < a.slots; i += 32)
                 if (i >= chunk || my_chunk + i >= pairs) boxes.send(sum + 16 * i, packet({}, epoch));
     }

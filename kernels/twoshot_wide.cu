@@ -146,9 +146,9 @@ FL_DEVICE void twoshot_wide(const PushArgs& a) {
     for (; s + warps < shares; s += 2 * warps) gather.template operator()<2>(s);
     if (s < shares) gather.template operator()<1>(s);
     if (seldom(refreshes(epoch))) {  // the slots of sums that are not used: peers may poll them until they have ended the call before
-        sync_block();                // in one block a thread has waited for the first sum of chunk 0, or for its parts
-        const u32 waits = c.rank == 0 ? 0 : c.world - c.rank - 1;  // the share with that sum
-        if (block() == waits % blocks() && thread() / 32 == threads() / 32 - 1)
+        const u32 waits = c.rank == 0 ? 0 : c.world - c.rank - 1;  // the share with the first sum of chunk 0, or its first parts
+        const bool heard = sync_block_or(first == waits % warps && lane == 0);  // the thread that has waited for it is still here
+        if (heard && thread() / 32 == threads() / 32 - 1)
             for (u32 s = lane; s < a.slots; s += 32)
                 if (s / columns >= PACKETS || !there(c.rank, s % columns, s / columns)) boxes.send(sum + 16 * (u64)s, wide({}, epoch));
     }

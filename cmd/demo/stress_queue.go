@@ -41,6 +41,7 @@ type stressCall struct {
 	junk       byte
 	late       int // this rank is held back before the call; -1: none
 	lateNS     uint64
+	lateAlone  bool // by a kernel that needs an SM to itself
 	sample     int // index of its marks, or -1
 	graph      *stressGraph
 	part       int
@@ -88,7 +89,7 @@ func (w *stressWork) draw(kind stressKind, dt allreduce.DType, n uint64) *stress
 		c.scratch = append(c.scratch, same)
 	}
 	if w.delays && w.rng.IntN(48) == 0 {
-		c.late, c.lateNS = w.rng.IntN(ranks), 1000<<w.rng.IntN(9)
+		c.late, c.lateNS, c.lateAlone = w.rng.IntN(ranks), 1000<<w.rng.IntN(9), w.rng.IntN(2) == 0
 	}
 	return c
 }
@@ -275,7 +276,11 @@ func (w *stressWork) before(s *stressSet, c *stressCall, r int) (in, out launche
 		if err := t.pauseArgs.SetU64(0, c.lateNS); err != nil {
 			return in, out, err
 		}
-		if err := t.pause.Launch(stream, launcher.Linear(1, 1), t.pauseArgs); err != nil {
+		shape := launcher.Linear(1, 1)
+		if c.lateAlone {
+			shape.Shared = uint32(w.rt.Devices()[w.devices[r]].SharedPerBlock)
+		}
+		if err := t.pause.Launch(stream, shape, t.pauseArgs); err != nil {
 			return in, out, err
 		}
 	}
