@@ -56,7 +56,7 @@ var shipped = [...][]preference{
 	linkShared: {
 		{2, 128 << 10, OneshotPush}, {2, 1536 << 10, OneshotWide}, {2, 512 << 10, OneshotPush}, {2, 0, OneshotPull},
 		{4, 76 << 10, OneshotPush}, {4, 1536 << 10, TwoshotWide}, {4, 1 << 20, TwoshotPush}, {4, 0, OneshotPull},
-		{8, 19 << 10, OneshotPush}, {8, 768 << 10, TwoshotWide},
+		{8, 19 << 10, OneshotPush}, {8, 1536 << 10, TwoshotWide},
 		{16, 8 << 10, OneshotPush}, {16, 512 << 10, TwoshotPush}, {16, 0, TwoshotPull},
 	},
 	linkNVLink: {

@@ -42,7 +42,7 @@ type stressCall struct {
 	late       int // this rank is held back before the call; -1: none
 	lateNS     uint64
 	lateAlone  bool // by a kernel that needs an SM to itself
-	sample     int // index of its marks, or -1
+	sample     int  // index of its marks, or -1
 	graph      *stressGraph
 	part       int
 }
