@@ -230,10 +230,10 @@ func (p *policy) bound() {
 	widen(a, 0)
 }
 
-// mostBlocks is how many blocks of so many threads a call may have by this algorithm.
+// mostBlocks is how many blocks of so many threads a launch by this algorithm gets room for. A late one may have that of two.
 func (p *policy) mostBlocks(a Algorithm, threads int) int {
 	most := mostBlocks(a, workOf(a, p.limit[a], p.world), p.world)
-	if a.wide() && threads > wideThreads { // whole SMs each, of which half are left for another group
+	if a.wide() && threads > wideThreads { // whole SMs each, of which half of a device with one rank are left for another group
 		most = min(most, 32)
 	}
 	for i := range p.table {

@@ -280,7 +280,7 @@ func TestResidency(t *testing.T) {
 	rt := openAny(t)
 	_, err := NewGroup(rt, Config{Ranks: 16, Share: true, Devices: make([]int, 16), Algorithm: OneshotPull, Blocks: 64, Threads: 512})
 	require.ErrorIs(t, err, ErrNoPlan)
-	require.ErrorContains(t, err, "can be resident together")
+	require.ErrorContains(t, err, "block(s) of 512 threads per rank are wanted and there is room for")
 }
 
 func TestCloseTwice(t *testing.T) {

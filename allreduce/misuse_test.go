@@ -186,7 +186,7 @@ func TestResidencyLedger(t *testing.T) {
 	plan, err := crowded.g.Plan(1000, F32)
 	require.NoError(t, err)
 	require.Equal(t, Copy, plan.Algorithm)
-	require.Contains(t, plan.Reason, "can be resident together, with the groups that exist, so direct kernels cannot run")
+	require.Contains(t, plan.Reason, "with the groups that exist and an SM left empty, so direct kernels cannot run")
 	crowded.run(trial{count: 1000, dt: F32})
 	require.Less(t, len(groups), 20)
 	// Queued rank by rank, as badly as possible, all of them end.

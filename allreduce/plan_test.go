@@ -101,7 +101,7 @@ func TestShape(t *testing.T) {
 	} {
 		n := uint64(c.kb) << 10
 		shared := func(threads int) int {
-			return fits(c.a, n, c.world, min(16/(threads/32)*132/c.world, spare(132, c.world)), 2)
+			return fits(c.a, n, c.world, min(16/(threads/32)*132/c.world, leavingOne(132, c.world-1)), 2)
 		}
 		blocks, threads := shape(c.a, n, c.world, grid{}, shared)
 		require.Equal(t, []int{c.blocks, c.threads}, []int{blocks, threads}, "%+v", c)

@@ -41,7 +41,8 @@ type rooms [maxThreads/32 + 1]int
 // Ahead of a rank's call other kernels may have to run, while the calls of all other ranks wait for that one. Whether such a kernel
 // finds a place beside our blocks is not only a matter of what is free on an SM: an SM divides its memory between cache and shared
 // memory anew only when it is empty, so that a kernel of one thread may have to wait for an empty one, and all that is queued behind it
-// with it. So the ranks that share a device leave one of its SMs empty, all but the one that the others wait for: see spare.
+// with it. So the ranks of a group that may be waiting on a device at a time, for one that is late, have fewer blocks than it has SMs: see
+// leavingOne. Blocks of other groups may be on that SM too, as what they take is only counted.
 //
 // TestResidencyModel plays it through, with an adversary who places blocks.
 func (g *Group) reserve() error {
@@ -86,8 +87,8 @@ func (g *Group) fit(a Algorithm, sharing, taken map[int]int) error {
 				return err
 			}
 			perSM[r.dev] = n
-			free := g.rt.Devices()[r.dev].SMs - residency.taken[g.place(r.dev)]
-			fit = min(fit, n*free/sharing[r.dev], spare(free, sharing[r.dev]))
+			free := max(0, g.rt.Devices()[r.dev].SMs-residency.taken[g.place(r.dev)])
+			fit = min(fit, n*free/sharing[r.dev], leavingOne(free, min(sharing[r.dev], len(g.ranks)-1)))
 		}
 		g.rooms[a][threads/32] = fit
 		for _, r := range g.ranks {
@@ -102,20 +103,20 @@ func (g *Group) fit(a Algorithm, sharing, taken map[int]int) error {
 	}
 	if need, have := max(1, g.cfg.Blocks), g.rooms[a][threads/32]/g.waiting(a); have < need {
 		return &PlanError{Algorithm: g.policy.forced,
-			Reason: fmt.Sprintf("%d block(s) of %d threads per rank are wanted and %d can be resident together, with the groups that exist",
+			Reason: fmt.Sprintf("%d block(s) of %d threads per rank are wanted and there is room for %d, with the groups that exist and an SM left empty",
 				need, threads, have),
 			Remedy: "use fewer ranks per device or fewer blocks, close other groups, or use copy"}
 	}
 	return nil
 }
 
-// spare is how many blocks each of so many ranks on as many SMs may have, so that the blocks of all but one leave an SM empty,
-// however they are placed.
-func spare(sms, ranks int) int {
-	if ranks == 1 {
+// leavingOne is how many blocks each of so many ranks may have on a device, so that one of its SMs is empty of them however they are placed. The
+// ranks are those that can all be waiting for one more: all that the device has if that one may be on another.
+func leavingOne(sms, ranks int) int {
+	if ranks == 0 {
 		return math.MaxInt
 	}
-	return (sms - 1) / (ranks - 1)
+	return max(0, sms-1) / ranks
 }
 
 // mostBlocks is the largest grid of blocks of that size that shape gives.

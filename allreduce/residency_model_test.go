@@ -238,7 +238,7 @@ func TestResidencyModel(t *testing.T) {
 				for i := range trials {
 					room := 2 + rng.IntN(9)
 					sms := max((world*room+1)/2, room*(world-1)+1)
-					room = min(2*sms/world, spare(sms, world))
+					room = min(2*sms/world, leavingOne(sms, world-1))
 					calls := modelCalls(rng, a, world, room, append(small, large...), false, true)
 					require.True(t, newModel(a, world, sms, calls).run(rng), "trial %d: %d ranks, %d SMs, room %d: %+v", i, world, sms, room, calls)
 				}

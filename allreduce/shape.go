@@ -7,7 +7,7 @@ import (
 )
 
 // shape is the grid of the summing kernel for a launch of n bytes on world ranks. fit(threads) is how many blocks of
-// that size one rank may have, so that all ranks' blocks are resident together. What a table prefers comes first.
+// that size one rank has room for: see Group.reserve. What a table prefers comes first.
 func shape(a Algorithm, n uint64, world int, want grid, fit func(threads int) int) (blocks, threads int) {
 	work := workOf(a, n, world)
 	threads = want.threads
@@ -91,7 +91,8 @@ func threadsToPush(a Algorithm, work uint64, world int, total func(threads int) 
 const wideThreads = 256
 
 // threadsOfWide is the same for wide packets, whose threads do more and need more registers. Two-shot needs no grid that is large enough for
-// one pass: beyond so many threads the caches are what limits it.
+// one pass: beyond so many threads the caches are what limits it. Where fewer have room, as with 8 ranks on one device, blocks of 384 did best,
+// of which an SM holds one.
 func threadsOfWide(a Algorithm, work uint64, total func(threads int) int) int {
 	otherwise := wideThreads
 	if a == TwoshotWide {
@@ -105,8 +106,9 @@ func threadsOfWide(a Algorithm, work uint64, total func(threads int) int) int {
 	return otherwise
 }
 
-// mostBlocks is the largest grid without a table. More blocks of pull have more flags, which pays for large messages. 64 blocks are for kernels
-// of which an SM holds two, and for calls that need no room for the next one: of others they would leave none for another group.
+// mostBlocks is the largest grid without a table, where there is room. More blocks of pull have more flags, which pays for large messages. 64
+// blocks are for those, for wide packets, whose blocks are small where there is room for many, and for push with one peer; other kernels would
+// leave no room for another group.
 func mostBlocks(a Algorithm, work uint64, world int) int {
 	if world == 2 && a.pushes() || a.wide() || a.pulls() && work > packsOf(512<<10) {
 		return 64
@@ -114,9 +116,10 @@ func mostBlocks(a Algorithm, work uint64, world int) int {
 	return 32
 }
 
-// lateFrom is the size from which on a kernel does not let the next call in at its beginning, but when it has heard of its peers' blocks, and so
-// may have all the room. With wide packets it is what measured fastest on one H200 with 2, 4 and 8 virtual ranks. Pull decides by what is aligned
-// of the message, which may be less by almost two packs. Kernels with packets of 8 bytes always need room for two calls.
+// lateFrom is the size from which on a launch lets the next call in only when it has heard of its peers' blocks, and so may have all the room.
+// With wide packets it is what measured fastest on one H200 with 2, 4 and 8 virtual ranks. Pull decides by what is aligned of the message, which
+// may be less by almost two packs. Kernels with packets of 8 bytes never know of all blocks, and so need room for two calls, although from
+// EARLY_BYTES on they let the next one in at their end.
 func lateFrom(a Algorithm, world int) uint64 {
 	switch {
 	case a.pulls():
@@ -134,7 +137,7 @@ func lateFrom(a Algorithm, world int) uint64 {
 // earlyBytes is EARLY_BYTES in kernels/reduce.cuh.
 const earlyBytes = 512 << 10
 
-// late is whether a launch of n bytes does so.
+// late is whether a launch of n bytes lets the next call in so late.
 func late(a Algorithm, n uint64, world int) bool { return n >= lateFrom(a, world) }
 
 // fits is how many blocks of a launch of n bytes a rank may have, with room for so many, where so many launches can be there and wait: the next
@@ -146,7 +149,7 @@ func fits(a Algorithm, n uint64, world, room, launches int) int {
 	return room / launches
 }
 
-// heardAll is whether it has then had something of every block of every peer, all ranks' grids being of so many blocks that have work. With
+// heardAll is whether a rank, when it lets the next call in, has had something of every block of every peer, all ranks' grids being of so many blocks that have work. With
 // pull and one-shot each has had a flag or packets of the blocks of its own number. With two-shot wide packets share s of a rank, a tile of a peer's chunk, comes from block s modulo
 // blocks, and the shares for one peer are every (world-1)th: see of_peer in kernels/twoshot_wide.cu. Each tile has a packet, even of the last
 // chunk, as messages so large have at least 12*world columns in a chunk.
