@@ -57,6 +57,20 @@ func TestAllReduce(t *testing.T) {
 	}
 }
 
+// The world sizes between.
+func TestOtherWorlds(t *testing.T) {
+	rt := openAny(t)
+	for _, alg := range everyAlgorithm {
+		for i, world := range worldsOf(6, 7, 9, 10, 11, 12, 13, 14, 15) {
+			t.Run(fmt.Sprintf("%v/%d", alg, world), func(t *testing.T) {
+				r := newRig(t, newGroup(t, rt, Config{Ranks: world, Algorithm: alg, MaxBytes: 16 << 10}), 12<<10)
+				r.run(trial{count: 1031 + uint64(i), dt: DTypes()[i%3], inOff: 1, outOff: 2})
+				r.run(trial{count: 5, dt: DTypes()[(i+1)%3], inPlace: true})
+			})
+		}
+	}
+}
+
 // One goroutine per rank, as engines call it.
 func TestRanksInGoroutines(t *testing.T) {
 	rt := openAny(t)

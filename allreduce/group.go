@@ -61,7 +61,8 @@ type Group struct {
 // call loads anything while a peer waits. Close it before rt.
 //
 // Direct kernels wait for their peers on the device. Several groups may use one device, as far as there is room for the blocks of all of
-// them, which is counted; where it is nearly full, calls of different groups should not wait for each other.
+// them, which is counted. That all find a place, and that kernels ahead of a rank's call do (see Rank.Stream), is sure for one group: calls of
+// several on devices that ranks share should not be under way together.
 //
 // The error is an *ArgumentError or *NameError for a Config that cannot be used, a *PlanError when no algorithm, or not
 // the one asked for, can run, an *NCCLError when NCCL was asked for and does not start, and otherwise the launcher's, such as

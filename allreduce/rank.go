@@ -83,7 +83,7 @@ func (r *Rank) Device() int { return r.dev }
 // after may read the output and overwrite the input. A kernel launched on it with LaunchConfig.Dependent that holds
 // griddepcontrol.wait must execute it: a call behind it relies on everything before it having ended. Where ranks share a device
 // it may wait there for a call that another rank has yet to start, in the place of the next call: it must have no more blocks than
-// the call ahead of it. Any other kernel finds an SM that is free of the group's waiting calls; one that needs several at a time, as a
+// the call ahead of it, and none that takes more of an SM. Any other kernel finds an SM that is free of the group's waiting calls; one that needs several at a time, as a
 // cooperative launch may, need not find them. Calls are captured with
 // Group.Capture: of a capture that is begun on the stream itself the group does not know. It belongs to the group, which closes it.
 func (r *Rank) Stream() *launcher.Stream { return r.stream }

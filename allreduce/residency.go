@@ -101,7 +101,13 @@ func (g *Group) fit(a Algorithm, sharing, taken map[int]int) error {
 	if g.cfg.Threads != 0 {
 		threads = g.cfg.Threads
 	}
-	if need, have := max(1, g.cfg.Blocks), g.rooms[a][threads/32]/g.waiting(a); have < need {
+	need, room := max(1, g.cfg.Blocks), g.rooms[a][threads/32]
+	if room/g.waiting(a) < need && room >= need { // each call can only begin when the one ahead has ended
+		for _, r := range g.ranks {
+			r.kits[a].dependent = false
+		}
+	}
+	if have := room / g.waiting(a); have < need {
 		return &PlanError{Algorithm: g.policy.forced,
 			Reason: fmt.Sprintf("%d block(s) of %d threads per rank are wanted and there is room for %d, with the groups that exist and an SM left empty",
 				need, threads, have),

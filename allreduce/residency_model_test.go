@@ -247,9 +247,7 @@ func TestResidencyModel(t *testing.T) {
 				if a == TwoshotWide && world > 2 {
 					require.True(t, modelFails(rng, a, world, large, true, false), "large calls that have not heard of all; pull always has")
 				}
-				if world > 2 {
-					require.True(t, modelFails(rng, a, world, append(small, large...), false, true), "no empty SM for a foreign kernel")
-				}
+				require.True(t, modelFails(rng, a, world, append(small, large...), false, true), "no empty SM for a foreign kernel")
 			})
 		}
 	}
