@@ -19,6 +19,12 @@ type Config struct {
 	Devices []int
 	// Share allows several ranks on one device ("virtual ranks").
 	Share bool
+	// Streams is where each rank's calls run: one stream for each rank, of its device and rt, no two the same. nil is a stream of the
+	// group's own for each. Without Devices, the ranks are on theirs. They stay the caller's, who closes them after the group. A capture that
+	// the caller begins on each of them, by itself, takes calls by direct kernels in. Nothing needs to be registered after it, the graphs may be
+	// launched any number of times, one on each rank's stream, and the group must outlive them. To use a stream of another library:
+	// launcher.Runtime.AdoptStream.
+	Streams []*launcher.Stream
 	// Algorithm other than Auto is used for every call, whatever the machine; NewGroup fails if it cannot work.
 	Algorithm Algorithm
 	// AllowNCCL lets Auto go by rules of Table that ask for NCCL, whose sums are not in rank order: results can then differ in
@@ -103,7 +109,7 @@ func (c *Config) validate(rt *launcher.Runtime) error {
 		return bad("devices", "the runtime has none: check CUDA_VISIBLE_DEVICES, or use the emulator")
 	}
 	if c.Ranks == 0 {
-		c.Ranks = len(c.Devices)
+		c.Ranks = max(len(c.Devices), len(c.Streams))
 	}
 	if c.Ranks == 0 {
 		c.Ranks = min(n, flags.MaxRanks)
@@ -112,6 +118,9 @@ func (c *Config) validate(rt *launcher.Runtime) error {
 		return bad("ranks", "%d ranks: use 1 to %d", c.Ranks, flags.MaxRanks)
 	}
 	if err := c.place(n); err != nil {
+		return err
+	}
+	if err := c.given(rt); err != nil {
 		return err
 	}
 	if err := c.turn(); err != nil {
@@ -167,6 +176,11 @@ func (c *Config) turn() error {
 // place fills and checks Devices. n is the number of devices there are.
 func (c *Config) place(n int) error {
 	c.Devices = append([]int(nil), c.Devices...)
+	if len(c.Devices) == 0 && len(c.Streams) == c.Ranks {
+		for _, s := range c.Streams {
+			c.Devices = append(c.Devices, s.Device())
+		}
+	}
 	if len(c.Devices) == 0 {
 		for r := range c.Ranks {
 			if r >= n && !c.Share {
@@ -187,6 +201,34 @@ func (c *Config) place(n int) error {
 			return &ArgumentError{Rank: r, Arg: "devices", Detail: fmt.Sprintf("device %d already serves rank %d: ask for sharing (Share, --share)", d, o)}
 		}
 		user[d] = r
+	}
+	return nil
+}
+
+// given checks Streams.
+func (c *Config) given(rt *launcher.Runtime) error {
+	if c.Streams == nil {
+		return nil
+	}
+	if len(c.Streams) != c.Ranks {
+		return bad("streams", "%d streams listed for %d ranks", len(c.Streams), c.Ranks)
+	}
+	c.Streams = slices.Clone(c.Streams)
+	for r, s := range c.Streams {
+		refuse := func(format string, args ...any) error {
+			return &ArgumentError{Rank: r, Arg: "streams", Detail: fmt.Sprintf(format, args...)}
+		}
+		switch {
+		case !s.Of(rt):
+			return refuse("no stream of the runtime that the group is made on")
+		case s.Device() != c.Devices[r]:
+			return refuse("a stream of device %d, the rank is on device %d", s.Device(), c.Devices[r])
+		case slices.Contains(c.Streams[:r], s):
+			return refuse("rank %d has the same stream, and one of them would wait for the other for ever: give each its own", slices.Index(c.Streams, s))
+		}
+		if taken, err := s.Capturing(); err != nil || taken {
+			return &ArgumentError{Rank: r, Arg: "streams", Detail: "closed, or a capture is under way on it: make the group ahead of that", Err: err}
+		}
 	}
 	return nil
 }

@@ -8,6 +8,12 @@
 //	err = g.AllReduce(in, out, count, allreduce.BF16) // in[r], out[r]: rank r's buffers
 //	err = g.Sync(ctx)
 //
+// # Streams
+//
+// A group makes a stream for each rank, or uses the caller's (Config.Streams), which another library may have made
+// (launcher.Runtime.AdoptStream). Group.Capture records calls, with whatever else is put on the ranks' streams, into a graph.
+// A capture that the caller begins on streams of its own takes calls in as well.
+//
 // # Numbers
 //
 // The result is the sum in fp32, in rank order, rounded once to the element type. Every algorithm, every rank

@@ -247,7 +247,7 @@ func (w *workload) queue(d *done, count uint64) {
 
 // note counts what this call is.
 func (w *workload) note(d *done, count uint64, samePlace, inPlace bool, in, out []launcher.Buffer) {
-	by, _ := w.g.choose(d.len, d.dt)
+	by, _ := w.g.choose(d.len, d.dt, false)
 	op, err := w.g.Rank(0).check(in[0], out[0], count, d.dt)
 	require.NoError(w.t, err)
 	n := &w.drawn

@@ -23,9 +23,10 @@ type Rank struct {
 	kits    [numAlgorithms]*kit // of the algorithms that calls may take
 	gather  *gather             // copy and host only
 
-	mu   sync.Mutex // one call at a time
-	seq  uint64
-	last launched // by the call before, and nothing where the stream may have gone another way since
+	mu    sync.Mutex // one call at a time
+	seq   uint64
+	taken bool     // the call before was recorded, by a capture that the caller began
+	last  launched // by the call before, and nothing where the stream may have gone another way since
 }
 
 // kit is what one rank launches for one algorithm.
@@ -68,6 +69,7 @@ type operation struct {
 	call         call
 	grid         grid          // that a table prefers
 	registration *Registration // not nil: peers read the input directly
+	taken        bool          // the caller has a capture under way on the rank's stream
 }
 
 // bytes is the message's size.
@@ -83,9 +85,9 @@ func (r *Rank) Device() int { return r.dev }
 // after may read the output and overwrite the input. A kernel launched on it with LaunchConfig.Dependent that holds
 // griddepcontrol.wait must execute it: a call behind it relies on everything before it having ended. Where ranks share a device
 // it may wait there for a call that another rank has yet to start, in the place of the next call: it must have no more blocks than
-// the call ahead of it, and none that takes more of an SM. Any other kernel finds an SM that is free of the group's waiting calls; one that needs several at a time, as a
-// cooperative launch may, need not find them. Calls are captured with
-// Group.Capture: of a capture that is begun on the stream itself the group does not know. It belongs to the group, which closes it.
+// the call ahead of it, and none that takes more of an SM. Any other kernel finds an SM that is free of the group's waiting calls; one that
+// needs several at a time, as a cooperative launch may, need not find them. Calls are captured with Group.Capture. The stream belongs to the
+// group, which closes it and does not know of a capture that is begun on it; unless it is the caller's own, from Config.Streams.
 func (r *Rank) Stream() *launcher.Stream { return r.stream }
 
 // AllReduce queues this rank's part of a call: out becomes the sum of all ranks' in, count elements of dt
@@ -156,11 +158,26 @@ func (r *Rank) check(in, out launcher.Buffer, count uint64, dt DType) (op operat
 	if a, b := op.in.Ptr(), op.out.Ptr(); a != b && overlap(a, n, b, n) {
 		return op, &ArgumentError{Rank: r.id, Arg: "out", Detail: fmt.Sprintf("%d bytes at %#x overlap in at %#x: use the same buffer or separate ones", n, b, a)}
 	}
-	op.call.algorithm, op.grid = r.g.choose(n, dt)
+	if op.taken, err = r.capturing(); err != nil {
+		return op, err
+	}
+	op.call.algorithm, op.grid = r.g.choose(n, dt, op.taken)
+	if a := op.call.algorithm; op.taken && !a.Direct() {
+		return op, &ArgumentError{Rank: r.id, Arg: "capture", Detail: fmt.Sprintf("calls by %v are not taken in by a capture that was begun on the rank's stream: use Group.Capture", a)}
+	}
 	if op.call.algorithm.pulls() {
 		r.g.findRegistration(r.id, &op, n)
 	}
 	return op, nil
+}
+
+// capturing is whether the caller has begun a capture on the rank's stream, if that is the caller's. Of one of its own a group
+// knows what is done to it.
+func (r *Rank) capturing() (bool, error) {
+	if r.g.cfg.Streams == nil || r.g.recording.Load() != nil {
+		return false, nil
+	}
+	return r.stream.Capturing()
 }
 
 // checkBuffer gives the first n bytes of b if a kernel of this rank may use them.
@@ -221,6 +238,9 @@ func (r *Rank) enter(p party, op *operation) error {
 		p.fail(err)
 		return err
 	}
+	if op.taken != r.taken { // what was launched last is not what this one comes behind
+		r.last, r.taken = launched{}, op.taken
+	}
 	return p.refusal() // stopped while this rank waited
 }
 
@@ -261,6 +281,9 @@ func (r *Rank) Sync(ctx context.Context) error {
 	if g.recording.Load() != nil {
 		return bad("sync", "a capture is under way and nothing runs: wait after Graph.Launch")
 	}
+	if taken, err := r.capturing(); err == nil && taken {
+		return bad("sync", "a capture is under way on the stream of rank %d and nothing runs: wait after its graph is launched", r.id)
+	}
 	if err := r.await(ctx); err != nil {
 		var late *launcher.TimeoutError
 		switch {
@@ -295,7 +318,9 @@ func (r *Rank) await(ctx context.Context) error {
 // build allocates the rank's memory and prepares its kernels.
 func (r *Rank) build(l *loaded) (err error) {
 	rt, limit := r.g.rt, &r.g.policy.limit
-	if r.stream, err = rt.NewStream(r.dev); err != nil {
+	if given := r.g.cfg.Streams; given != nil {
+		r.stream = given[r.id]
+	} else if r.stream, err = rt.NewStream(r.dev); err != nil {
 		return err
 	}
 	if r.status, err = rt.AllocHost(flags.StatusBytes); err != nil {
@@ -337,7 +362,7 @@ func (r *Rank) release() error {
 	if r.status != nil {
 		errs = append(errs, r.status.Free())
 	}
-	if r.stream != nil {
+	if r.stream != nil && r.g.cfg.Streams == nil {
 		errs = append(errs, r.stream.Close())
 	}
 	return joined(errs...)

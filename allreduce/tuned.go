@@ -2,14 +2,14 @@ package allreduce
 
 import "slices"
 
-// choose is the algorithm of a call that is made now, and the grid that a table prefers for it.
-func (g *Group) choose(n uint64, dt DType) (Algorithm, grid) {
+// choose is the algorithm of a call that is made now, and the grid that a table prefers for it. taken: a capture that the caller began takes it in.
+func (g *Group) choose(n uint64, dt DType, taken bool) (Algorithm, grid) {
 	rec := g.recording.Load()
 	t := g.policy.table
 	if rec != nil {
 		t = rec.table
 	}
-	a, b := g.policy.pick(t, n, dt, rec != nil)
+	a, b := g.policy.pick(t, n, dt, taken || rec != nil)
 	return a, b.grid()
 }
 

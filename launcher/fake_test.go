@@ -238,6 +238,10 @@ func (f *fake) StreamCreate(dev int) (gpu.Stream, error) {
 func (f *fake) StreamDestroy(dev int, s gpu.Stream) error {
 	return f.destroy("stream", dev, uintptr(s))
 }
+func (f *fake) StreamAdopt(_ int, _ gpu.Stream) error { return f.failing("adopt") }
+func (f *fake) StreamCapturing(_ int, _ gpu.Stream) (bool, error) {
+	return false, f.failing("capturing")
+}
 func (f *fake) StreamWait(dev int, s gpu.Stream, limit time.Duration) (bool, error) {
 	return f.waited("stream", dev, uintptr(s), limit)
 }

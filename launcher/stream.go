@@ -36,6 +36,34 @@ func (rt *Runtime) NewStream(dev int) (*Stream, error) {
 	return &Stream{rt: rt, dev: dev, h: h}, nil
 }
 
+// AdoptStream takes a stream that another library in this process made on dev, by its CUDA handle (a CUstream or cudaStream_t, such as
+// PyTorch's torch.cuda.Stream.cuda_stream). It must belong to the device's primary context, as those of the CUDA runtime do, and
+// outlive the Stream; Close only lets go of it. A handle that is no stream's cannot be told from one, and may crash.
+//
+// A default stream (handle 0 to 2) is ErrInvalidHandle, one that is adopted already ErrInvalidValue, and an emulated device has none to
+// adopt: ErrNotSupported.
+func (rt *Runtime) AdoptStream(dev int, handle uintptr) (*Stream, error) {
+	if err := rt.check("AdoptStream", dev); err != nil {
+		return nil, err
+	}
+	if err := rt.d.StreamAdopt(dev, gpu.Stream(handle)); err != nil {
+		return nil, fmt.Errorf("adopt stream: %w", err)
+	}
+	return &Stream{rt: rt, dev: dev, h: gpu.Stream(handle)}, nil
+}
+
+// Capturing is whether work queued on the stream is recorded into a graph instead of run, whoever began that.
+func (s *Stream) Capturing() (bool, error) {
+	if err := s.use("Capturing"); err != nil {
+		return false, err
+	}
+	defer s.life.Leave()
+	return s.rt.d.StreamCapturing(s.dev, s.h)
+}
+
+// Of is whether the stream is of this runtime.
+func (s *Stream) Of(rt *Runtime) bool { return !s.null() && s.rt == rt }
+
 // null is a Stream that NewStream did not make.
 func (s *Stream) null() bool { return s == nil || s.rt == nil }
 

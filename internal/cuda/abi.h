@@ -154,6 +154,7 @@ enum {
 	F(cuStreamBeginCapture_v2, (CUstream, int)) \
 	F(cuStreamEndCapture, (CUstream, CUgraph *)) \
 	F(cuStreamIsCapturing, (CUstream, int *)) \
+	F(cuStreamGetCtx, (CUstream, CUcontext *)) \
 	F(cuGraphInstantiateWithFlags, (CUgraphExec *, CUgraph, unsigned long long)) \
 	F(cuGraphLaunch, (CUgraphExec, CUstream)) \
 	F(cuGraphDestroy, (CUgraph)) \

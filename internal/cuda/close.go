@@ -126,7 +126,7 @@ func (d *driver) destroyAll(dv *device) []error {
 		}
 	}
 	for s, st := range d.streams {
-		if st.dev == dv.ord {
+		if st.dev == dv.ord && !st.foreign {
 			note("cuStreamDestroy_v2", C.fl_stream_destroy(d.lib, ctx, C.CUstream(s)))
 		}
 	}

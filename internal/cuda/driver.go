@@ -49,6 +49,7 @@ type device struct {
 
 type stream struct {
 	dev       int
+	foreign   bool // made by somebody else, who destroys it
 	capturing atomic.Bool
 }
 

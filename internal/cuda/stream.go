@@ -6,6 +6,10 @@ package cuda
 // #cgo noescape fl_stream_create
 // #cgo nocallback fl_stream_create
 // #cgo nocallback fl_stream_destroy
+// #cgo noescape fl_stream_context
+// #cgo nocallback fl_stream_context
+// #cgo noescape fl_stream_capturing
+// #cgo nocallback fl_stream_capturing
 // #cgo nocallback fl_stream_wait
 // #cgo nocallback fl_stream_wait_event
 // #cgo noescape fl_event_create
@@ -67,6 +71,48 @@ func (d *driver) StreamCreate(dev int) (gpu.Stream, error) {
 	return gpu.Stream(s), nil
 }
 
+// lastDefault is the largest of the handles that mean a default stream: 0, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD.
+const lastDefault = 2
+
+func (d *driver) StreamAdopt(dev int, s gpu.Stream) error {
+	const op = "StreamAdopt"
+	dv, ctx, err := d.begin(op, dev)
+	if err != nil {
+		return err
+	}
+	defer d.life.RUnlock()
+	if s <= lastDefault {
+		return refuse(op, dev, gpu.ErrInvalidHandle, "stream %d is a default stream, which is ordered with others and cannot be captured: make one", s)
+	}
+	var owner C.CUcontext
+	if r := C.fl_stream_context(d.lib, ctx, C.CUstream(s), &owner); r != 0 {
+		return d.fail("cuStreamGetCtx", dv, r, "")
+	}
+	if owner != ctx {
+		return refuse(op, dev, gpu.ErrInvalidHandle, "stream %#x is not of this device's primary context", uintptr(s))
+	}
+	d.tab.Lock()
+	defer d.tab.Unlock()
+	if d.streams[s] != nil {
+		return refuse(op, dev, gpu.ErrInvalidValue, "stream %#x is known already", uintptr(s))
+	}
+	d.streams[s] = &stream{dev: dev, foreign: true}
+	return nil
+}
+
+func (d *driver) StreamCapturing(dev int, s gpu.Stream) (bool, error) {
+	dv, ctx, err := d.beginOn("StreamCapturing", dev, s)
+	if err != nil {
+		return false, err
+	}
+	defer d.life.RUnlock()
+	var status C.int
+	if r := C.fl_stream_capturing(d.lib, ctx, C.CUstream(s), &status); r != 0 {
+		return false, d.fail("cuStreamIsCapturing", dv, r, "")
+	}
+	return status != 0, nil
+}
+
 func (d *driver) StreamDestroy(dev int, s gpu.Stream) error {
 	dv, ctx, err := d.begin("StreamDestroy", dev)
 	if err != nil {
@@ -83,6 +129,9 @@ func (d *driver) StreamDestroy(dev int, s gpu.Stream) error {
 		if C.fl_capture_end(d.lib, ctx, C.CUstream(s), &g) == 0 && g != 0 {
 			C.fl_graph_destroy(d.lib, ctx, g)
 		}
+	}
+	if st.foreign {
+		return nil
 	}
 	if r := C.fl_stream_destroy(d.lib, ctx, C.CUstream(s)); r != 0 {
 		putHandle(d, d.streams, s, st)

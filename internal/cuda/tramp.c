@@ -166,6 +166,18 @@ int fl_copy_out(const fl_lib *l, CUcontext ctx, CUstream s, unsigned char *dst, 
 
 int fl_stream_create(const fl_lib *l, CUcontext ctx, CUstream *s) { WITH(l->cuStreamCreate(s, CU_STREAM_NON_BLOCKING)); }
 int fl_stream_destroy(const fl_lib *l, CUcontext ctx, CUstream s) { WITH(l->cuStreamDestroy_v2(s)); }
+
+int fl_stream_context(const fl_lib *l, CUcontext ctx, CUstream s, CUcontext *owner) {
+	*owner = ctx;
+	if (!l->cuStreamGetCtx) return 0;
+	WITH(l->cuStreamGetCtx(s, owner));
+}
+
+int fl_stream_capturing(const fl_lib *l, CUcontext ctx, CUstream s, int *status) {
+	NEED(cuStreamIsCapturing);
+	WITH(l->cuStreamIsCapturing(s, status));
+}
+
 int fl_stream_wait(const fl_lib *l, CUcontext ctx, CUstream s, int64_t maxNS) { WITH(poll(l->cuStreamQuery, s, maxNS)); }
 
 int fl_stream_wait_event(const fl_lib *l, CUcontext ctx, CUstream s, CUevent e) { WITH(l->cuStreamWaitEvent(s, e, 0)); }

@@ -56,6 +56,9 @@ int fl_copy_out(const fl_lib *l, CUcontext ctx, CUstream s, unsigned char *dst, 
 // CUDA_ERROR_NOT_READY when that was not enough.
 int fl_stream_create(const fl_lib *l, CUcontext ctx, CUstream *s);
 int fl_stream_destroy(const fl_lib *l, CUcontext ctx, CUstream s);
+// *owner is the stream's context; ctx where the driver cannot tell.
+int fl_stream_context(const fl_lib *l, CUcontext ctx, CUstream s, CUcontext *owner);
+int fl_stream_capturing(const fl_lib *l, CUcontext ctx, CUstream s, int *status);
 int fl_stream_wait(const fl_lib *l, CUcontext ctx, CUstream s, int64_t maxNS);
 int fl_stream_wait_event(const fl_lib *l, CUcontext ctx, CUstream s, CUevent e);
 int fl_event_create(const fl_lib *l, CUcontext ctx, int timing, CUevent *e);

@@ -95,6 +95,28 @@ func (d *driver) StreamCreate(dev int) (gpu.Stream, error) {
 	return h, nil
 }
 
+// StreamAdopt implements gpu.Driver: nobody else makes emulated streams.
+func (d *driver) StreamAdopt(dev int, h gpu.Stream) error {
+	const op = "StreamAdopt"
+	d.lock()
+	defer d.mu.Unlock()
+	if _, err := d.healthy(op, dev); err != nil {
+		return err
+	}
+	return fail(op, dev, gpu.ErrNotSupported, "stream %#x: emulated devices have no streams but those made with StreamCreate", uintptr(h))
+}
+
+func (d *driver) StreamCapturing(dev int, h gpu.Stream) (bool, error) {
+	const op = "StreamCapturing"
+	d.lock()
+	defer d.mu.Unlock()
+	if _, err := d.healthy(op, dev); err != nil {
+		return false, err
+	}
+	s, err := lookup(d, op, dev, d.streams, h, "stream")
+	return err == nil && s.capture != nil, err
+}
+
 // StreamDestroy implements gpu.Driver. Work that is queued still runs, as on CUDA.
 func (d *driver) StreamDestroy(dev int, h gpu.Stream) error {
 	const op = "StreamDestroy"

@@ -163,6 +163,12 @@ type Driver interface {
 	// Streams never synchronise with a default stream.
 	StreamCreate(dev int) (Stream, error)
 	StreamDestroy(dev int, s Stream) error
+	// StreamAdopt makes s known, a stream that somebody else made in the device's primary context and keeps: it must outlive
+	// its use here, and StreamDestroy only forgets it. A default stream is ErrInvalidHandle; the emulator has none to adopt and
+	// says ErrNotSupported.
+	StreamAdopt(dev int, s Stream) error
+	// StreamCapturing is whether what is queued on s is recorded, or spoils a capture.
+	StreamCapturing(dev int, s Stream) (bool, error)
 	// StreamWait waits up to limit (0: just asks) for the work queued on s to end.
 	StreamWait(dev int, s Stream, limit time.Duration) (done bool, err error)
 	// StreamWaitEvent makes later work on s wait for what e recorded; e may belong to another device.

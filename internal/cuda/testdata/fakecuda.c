@@ -456,6 +456,13 @@ R cuStreamIsCapturing(H s, int *status) {
 	*status = o->cap ? 1 + o->broken : 0;
 	OUT(0);
 }
+R cuStreamGetCtx(H s, H *x) {
+	LOCK;
+	stream_t *o = (stream_t *)s;
+	if (!o || o->magic != STREAM) OUT(400);
+	*x = (H)&ctxs[o->dev];
+	OUT(0);
+}
 R cuStreamEndCapture(H s, H *g) {
 	WORK;
 	graph_t *cap = o->cap;

@@ -115,6 +115,8 @@ func testBadDevices(c *ctx) {
 		"CopyOut":           func(dev int) error { return d.CopyOut(dev, s, make([]byte, 64), p) },
 		"StreamCreate":      func(dev int) error { _, err := d.StreamCreate(dev); return err },
 		"StreamDestroy":     func(dev int) error { return d.StreamDestroy(dev, s) },
+		"StreamAdopt":       func(dev int) error { return d.StreamAdopt(dev, s) },
+		"StreamCapturing":   func(dev int) error { _, err := d.StreamCapturing(dev, s); return err },
 		"StreamWait":        func(dev int) error { _, err := d.StreamWait(dev, s, 0); return err },
 		"StreamWaitEvent":   func(dev int) error { return d.StreamWaitEvent(dev, s, e) },
 		"EventCreate":       func(dev int) error { _, err := d.EventCreate(dev, false); return err },
@@ -164,6 +166,8 @@ func testBadHandles(c *ctx) {
 	for name, s := range streams {
 		c.is(d.StreamDestroy(0, s), gpu.ErrInvalidHandle, name)
 		_, err := d.StreamWait(0, s, 0)
+		c.is(err, gpu.ErrInvalidHandle, name)
+		_, err = d.StreamCapturing(0, s)
 		c.is(err, gpu.ErrInvalidHandle, name)
 		c.is(d.Memset(0, s, p, 0, 64), gpu.ErrInvalidHandle, name)
 		c.is(d.Copy(0, s, p, p, 64), gpu.ErrInvalidHandle, name)

@@ -58,6 +58,7 @@ var tests = []struct {
 	{"graph parameters", testGraphParameters},
 	{"graph order", testGraphOrder},
 	{"graph empty", testGraphEmpty},
+	{"capturing", testCapturing},
 	{"capture refusals", testCaptureRefusals},
 	{"capture not joined", testCaptureUnjoined},
 	{"modules", testModules},

@@ -173,6 +173,30 @@ func testGraphEmpty(c *ctx) {
 	c.wait(0, s)
 }
 
+// testCapturing: a stream is capturing from the begin of a capture, or from when it waits for one that is, to the end.
+func testCapturing(c *ctx) {
+	a, b, e := c.stream(0), c.stream(0), c.event(0, false)
+	capturing := func(s gpu.Stream) bool {
+		is, err := c.d.StreamCapturing(0, s)
+		c.NoError(err)
+		return is
+	}
+	c.False(capturing(a))
+	c.NoError(c.d.BeginCapture(0, a))
+	c.True(capturing(a))
+	c.False(capturing(b))
+	c.NoError(c.d.EventRecord(0, e, a))
+	c.NoError(c.d.StreamWaitEvent(0, b, e))
+	c.True(capturing(b))
+	c.NoError(c.d.EventRecord(0, e, b))
+	c.NoError(c.d.StreamWaitEvent(0, a, e))
+	g, err := c.d.EndCapture(0, a)
+	c.NoError(err)
+	c.NoError(c.d.GraphDestroy(0, g))
+	c.False(capturing(a))
+	c.False(capturing(b))
+}
+
 // testCaptureRefusals: what cannot be captured is refused, spoils the capture, and leaves the stream usable.
 func testCaptureRefusals(c *ctx) {
 	s := c.stream(0)
