@@ -12,8 +12,8 @@ import (
 // cliffSlack is what counts as none: times of one size vary by some percent.
 const cliffSlack = 0.10
 
-// cliff is two neighbouring sizes between which the time of auto, out of place, does not grow as it should: the larger one is
-// faster, or one element more costs much more.
+// cliff is two sizes between which the time of auto, out of place, does not grow as it should: the larger one is faster, or one element more
+// costs much more.
 type cliff struct {
 	Ranks int             `json:"ranks"`
 	DType allreduce.DType `json:"dtype"`
@@ -45,15 +45,25 @@ func findCliffs(results []benchResult) (found []cliff) {
 	slices.SortStableFunc(rows, func(a, b benchResult) int {
 		return cmp.Or(cmp.Compare(a.Ranks, b.Ranks), cmp.Compare(a.DType, b.DType), cmp.Compare(a.Count, b.Count))
 	})
-	for i := 1; i < len(rows); i++ {
-		a, b := &rows[i-1], &rows[i]
-		if a.Ranks != b.Ranks || a.DType != b.DType {
+	add := func(a, b *benchResult) {
+		found = append(found, cliff{a.Ranks, a.DType, cliffEdge{a.Bytes, a.Out.TimeUS, a.Plan}, cliffEdge{b.Bytes, b.Out.TimeUS, b.Plan}})
+	}
+	var slowest, told *benchResult // of the smaller sizes, and the one last added
+	for i := range rows {
+		b := &rows[i]
+		if i == 0 || b.Ranks != rows[i-1].Ranks || b.DType != rows[i-1].DType {
+			slowest = b
 			continue
 		}
-		faster := a.Out.TimeUS > (1+cliffSlack)*b.Out.TimeUS
-		dearer := b.Count == a.Count+1 && b.Out.TimeUS > (1+cliffSlack)*a.Out.TimeUS
-		if faster || dearer {
-			found = append(found, cliff{a.Ranks, a.DType, cliffEdge{a.Bytes, a.Out.TimeUS, a.Plan}, cliffEdge{b.Bytes, b.Out.TimeUS, b.Plan}})
+		if slowest != told && slowest.Out.TimeUS > (1+cliffSlack)*b.Out.TimeUS {
+			add(slowest, b)
+			told = slowest
+		}
+		if a := &rows[i-1]; b.Count == a.Count+1 && b.Out.TimeUS > (1+cliffSlack)*a.Out.TimeUS {
+			add(a, b)
+		}
+		if b.Out.TimeUS > slowest.Out.TimeUS {
+			slowest = b
 		}
 	}
 	return found

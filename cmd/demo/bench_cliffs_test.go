@@ -22,11 +22,12 @@ func TestFindCliffs(t *testing.T) {
 		row("auto", 4, 16384, 1),  // of other ranks
 		row("copy", 2, 16384, 1),  // not auto
 	}
-	results[5].Out.Samples = 3
+	results = append(results, row("auto", 8, 100, 2), row("auto", 8, 200, 1.9), row("auto", 8, 400, 1.75), row("auto", 8, 800, 1.7), row("auto", 8, 1600, 1.9)) // bit by bit, told once
 	unmeasured := row("auto", 2, 32768, 0)
 	unmeasured.Out.Samples = 0
 	found := findCliffs(append(results, unmeasured))
-	require.Len(t, found, 2)
+	require.Len(t, found, 3)
+	require.Equal(t, [2]uint64{200, 800}, [2]uint64{found[2].Small.Bytes, found[2].Large.Bytes})
 	require.Equal(t, [2]uint64{2048, 2050}, [2]uint64{found[0].Small.Bytes, found[0].Large.Bytes})
 	require.Equal(t, [2]uint64{8192, 16384}, [2]uint64{found[1].Small.Bytes, found[1].Large.Bytes})
 	var out bytes.Buffer

@@ -151,6 +151,7 @@ func TestHotPathAllocations(t *testing.T) {
 		"Memset":      func() error { return drv.Memset(0, r.s, p, 0, 64) },
 		"EventRecord": func() error { return drv.EventRecord(0, e, r.s) },
 		"StreamWait":  func() error { _, err := drv.StreamWait(0, r.s, time.Second); return err },
+		"Capturing":   func() error { _, err := drv.StreamCapturing(0, r.s); return err },
 		"EventWait":   func() error { _, err := drv.EventWait(0, e, 0); return err },
 		"HostLoad32":  func() error { _, err := drv.HostLoad32(m, 8); return err },
 		"PointerInfo": func() error { _, err := drv.PointerInfo(p + 1); return err },
