@@ -17,6 +17,7 @@ type call struct {
 	head         uint32
 	registration uint32 // 0: staged
 	offset       uint64 // of the input in the registration
+	taken        bool   // in, by a capture that the caller began on the rank's stream
 }
 
 func (c call) String() string {
@@ -27,6 +28,8 @@ func (c call) String() string {
 // difference names the first field in which two calls differ.
 func (c call) difference(o call) string {
 	switch {
+	case c.taken != o.taken:
+		return "whether a capture on the rank's stream takes them in"
 	case c.count != o.count:
 		return "count"
 	case c.dtype != o.dtype:

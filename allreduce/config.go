@@ -19,11 +19,16 @@ type Config struct {
 	Devices []int
 	// Share allows several ranks on one device ("virtual ranks").
 	Share bool
-	// Streams is where each rank's calls run: one stream for each rank, of its device and rt, no two the same. nil is a stream of the
-	// group's own for each. Without Devices, the ranks are on theirs. They stay the caller's, who closes them after the group. A capture that
-	// the caller begins on each of them, by itself, takes calls by direct kernels in. Nothing needs to be registered after it, the graphs may be
-	// launched any number of times, one on each rank's stream, and the group must outlive them. To use a stream of another library:
-	// launcher.Runtime.AdoptStream.
+	// Streams is where each rank's calls run: one stream for each rank, of its device and rt, no two the same. Empty is a stream of the
+	// group's own for each. Without Devices the ranks are on theirs. They stay the caller's, who closes them after the
+	// group. To use a stream of another library: launcher.Runtime.AdoptStream.
+	//
+	// A capture that the caller begins on each of them, by itself, takes calls by direct kernels in; rules of Table for others are
+	// passed over, but those for NCCL are refused. Begin it on every rank's stream, make the same calls on all, with no rank 256 calls ahead of another, and end
+	// it. Nothing needs to be registered after it. The graphs may be launched any number of times, all of one capture together, each on its rank's
+	// stream; Sync waits for them and says what failed, which the streams do not. The group must outlive them. A capture that takes in other calls on
+	// one rank than on another, or is thrown away in the middle of a call of all, fails the group. Ranks that share a device begin each
+	// call on such streams when what is ahead has ended.
 	Streams []*launcher.Stream
 	// Algorithm other than Auto is used for every call, whatever the machine; NewGroup fails if it cannot work.
 	Algorithm Algorithm
@@ -108,8 +113,11 @@ func (c *Config) validate(rt *launcher.Runtime) error {
 	if n == 0 {
 		return bad("devices", "the runtime has none: check CUDA_VISIBLE_DEVICES, or use the emulator")
 	}
+	if err := c.given(rt); err != nil {
+		return err
+	}
 	if c.Ranks == 0 {
-		c.Ranks = max(len(c.Devices), len(c.Streams))
+		c.Ranks = len(c.Devices)
 	}
 	if c.Ranks == 0 {
 		c.Ranks = min(n, flags.MaxRanks)
@@ -118,9 +126,6 @@ func (c *Config) validate(rt *launcher.Runtime) error {
 		return bad("ranks", "%d ranks: use 1 to %d", c.Ranks, flags.MaxRanks)
 	}
 	if err := c.place(n); err != nil {
-		return err
-	}
-	if err := c.given(rt); err != nil {
 		return err
 	}
 	if err := c.turn(); err != nil {
@@ -176,11 +181,6 @@ func (c *Config) turn() error {
 // place fills and checks Devices. n is the number of devices there are.
 func (c *Config) place(n int) error {
 	c.Devices = append([]int(nil), c.Devices...)
-	if len(c.Devices) == 0 && len(c.Streams) == c.Ranks {
-		for _, s := range c.Streams {
-			c.Devices = append(c.Devices, s.Device())
-		}
-	}
 	if len(c.Devices) == 0 {
 		for r := range c.Ranks {
 			if r >= n && !c.Share {
@@ -205,30 +205,43 @@ func (c *Config) place(n int) error {
 	return nil
 }
 
-// given checks Streams.
+// given checks Streams, and takes Ranks and Devices from them where they are not said.
 func (c *Config) given(rt *launcher.Runtime) error {
-	if c.Streams == nil {
+	if len(c.Streams) == 0 {
 		return nil
 	}
-	if len(c.Streams) != c.Ranks {
-		return bad("streams", "%d streams listed for %d ranks", len(c.Streams), c.Ranks)
+	ranks := max(c.Ranks, len(c.Devices))
+	if ranks == 0 {
+		ranks = len(c.Streams)
+	}
+	if len(c.Streams) != ranks {
+		return bad("streams", "%d streams for %d ranks: give one for each", len(c.Streams), ranks)
 	}
 	c.Streams = slices.Clone(c.Streams)
+	var devices []int
 	for r, s := range c.Streams {
-		refuse := func(format string, args ...any) error {
-			return &ArgumentError{Rank: r, Arg: "streams", Detail: fmt.Sprintf(format, args...)}
+		refuse := func(err error, format string, args ...any) error {
+			return &ArgumentError{Rank: r, Arg: "streams", Detail: fmt.Sprintf(format, args...), Err: err}
 		}
-		switch {
-		case !s.Of(rt):
-			return refuse("no stream of the runtime that the group is made on")
-		case s.Device() != c.Devices[r]:
-			return refuse("a stream of device %d, the rank is on device %d", s.Device(), c.Devices[r])
-		case slices.Contains(c.Streams[:r], s):
-			return refuse("rank %d has the same stream, and one of them would wait for the other for ever: give each its own", slices.Index(c.Streams, s))
+		if !s.Of(rt) {
+			return refuse(nil, "no stream of the runtime that the group is made on: use its NewStream or AdoptStream")
 		}
-		if taken, err := s.Capturing(); err != nil || taken {
-			return &ArgumentError{Rank: r, Arg: "streams", Detail: "closed, or a capture is under way on it: make the group ahead of that", Err: err}
+		if len(c.Devices) == ranks && s.Device() != c.Devices[r] {
+			return refuse(nil, "a stream of device %d, the rank is on device %d: give one of that device", s.Device(), c.Devices[r])
 		}
+		if other := slices.Index(c.Streams, s); other < r {
+			return refuse(nil, "rank %d has the same, and one of them would wait for the other for ever: give each its own", other)
+		}
+		switch taken, err := s.Capturing(); {
+		case err != nil:
+			return refuse(err, "it cannot be used")
+		case taken:
+			return refuse(nil, "a capture is under way on it: make the group ahead of that")
+		}
+		devices = append(devices, s.Device())
+	}
+	if len(c.Devices) == 0 {
+		c.Devices = devices
 	}
 	return nil
 }

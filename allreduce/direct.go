@@ -73,9 +73,14 @@ const (
 	boxParts    = 2 // places that a box has for the packets of each rank: two halves, or with two-shot one for parts and one for sums
 )
 
-// setEpochs makes all flags, packets and counts those of the call before the first.
-func (r *Rank) setEpochs() error {
+// setEpochs makes all flags, packets and counts those of the call before the first. It does so on a stream of its own: the caller's may be busy.
+func (r *Rank) setEpochs() (err error) {
 	s, first := &r.scratch, r.g.cfg.FirstEpoch
+	stream, err := r.g.rt.NewStream(r.dev)
+	if err != nil {
+		return err
+	}
+	defer func() { err = joined(err, stream.Close()) }()
 	ctx, cancel := context.WithTimeout(context.Background(), r.g.cfg.Timeout)
 	defer cancel()
 	for _, b := range append([]launcher.Buffer{s.pad}, s.box[:]...) {
@@ -83,9 +88,9 @@ func (r *Rank) setEpochs() error {
 		switch {
 		case b.Ptr() == 0:
 		case first == 0:
-			err = r.stream.Memset(b, 0)
+			err = stream.Memset(b, 0)
 		default:
-			err = r.stream.CopyIn(ctx, b, repeat(first, int(b.Size())))
+			err = stream.CopyIn(ctx, b, repeat(first, int(b.Size())))
 		}
 		if err != nil {
 			return err
@@ -93,7 +98,7 @@ func (r *Rank) setEpochs() error {
 	}
 	control := repeat(first, flags.PacketControlBytes)
 	put32(control, flags.PoisonedOffset, 0)
-	return r.stream.CopyIn(ctx, s.control, control) // which waits for all of it
+	return stream.CopyIn(ctx, s.control, control) // which waits for all of it
 }
 
 func repeat(word uint32, n int) []byte {

@@ -12,7 +12,7 @@
 //
 // A group makes a stream for each rank, or uses the caller's (Config.Streams), which another library may have made
 // (launcher.Runtime.AdoptStream). Group.Capture records calls, with whatever else is put on the ranks' streams, into a graph.
-// A capture that the caller begins on streams of its own takes calls in as well.
+// A capture that the caller begins on streams of its own takes calls by direct kernels in as well.
 //
 // # Numbers
 //

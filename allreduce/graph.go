@@ -31,6 +31,9 @@ func (g *Group) capture(t Table, queue func() error) (_ *Graph, err error) {
 	if queue == nil {
 		return nil, bad("capture", "no function is given: pass one that makes the calls")
 	}
+	if err := g.callersCapture("capture"); err != nil {
+		return nil, err
+	}
 	rec := newRecording(len(g.ranks), t)
 	if !g.recording.CompareAndSwap(nil, rec) {
 		return nil, bad("capture", "another capture of this group is under way")
@@ -171,6 +174,9 @@ func (gr *Graph) Launch() error {
 	}
 	if g.recording.Load() != nil {
 		return bad("capture", "a graph cannot be launched inside a capture of its group")
+	}
+	if err := g.callersCapture("launch"); err != nil {
+		return err
 	}
 	if !g.apart {
 		return gr.launchTogether()

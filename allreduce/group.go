@@ -270,6 +270,11 @@ func (g *Group) AllReduce(in, out []launcher.Buffer, count uint64, dt DType) err
 		}
 		ops[r] = op
 	}
+	for r := range g.ranks {
+		if a, b := &ops[0].call, &ops[r].call; a.taken != b.taken {
+			return &ArgumentError{Rank: r, Arg: "capture", Detail: "a capture is under way on the stream of this rank or of rank 0, and not on both: begin one on every rank's"}
+		}
+	}
 	if g.shares { // memory of two devices cannot overlap
 		if err := apart(ops[:len(g.ranks)]); err != nil {
 			return err
@@ -488,6 +493,9 @@ func (g *Group) Close() error {
 	if err := g.endCapture(ctx); err != nil {
 		return err
 	}
+	if err := g.callersCapture("close"); err != nil {
+		return fmt.Errorf("close: %w: %w", ErrBusy, err)
+	}
 	g.queue.Lock() // not in the middle of a whole-group call
 	defer g.queue.Unlock()
 	g.closed.Store(true)
@@ -511,9 +519,15 @@ func (g *Group) Close() error {
 	known := g.failure.Load() != nil
 	var errs []error
 	for _, r := range g.ranks {
-		if err := g.drain(ctx, r); errors.Is(err, context.DeadlineExceeded) {
+		err := g.drain(ctx, r)
+		switch {
+		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, launcher.ErrCapture):
 			return fmt.Errorf("close rank %d: %w: %w", r.id, ErrBusy, err)
-		} else if err != nil && !known {
+		case errors.Is(err, launcher.ErrClosed) && !g.gone():
+			return fmt.Errorf("close rank %d: %w, as far as can be known: its stream was closed ahead of the group, whose memory is kept until the runtime is closed: %w",
+				r.id, ErrBusy, err)
+		}
+		if err != nil && !known {
 			errs = append(errs, err)
 		}
 	}
@@ -522,6 +536,28 @@ func (g *Group) Close() error {
 		errs = append(errs, f.Cause)
 	}
 	return joined(append(errs, g.release())...)
+}
+
+// callersCapture refuses what cannot be done while the caller captures on a rank's stream.
+func (g *Group) callersCapture(what string) error {
+	if g.closed.Load() {
+		return nil
+	}
+	for _, r := range g.ranks {
+		if taken, err := r.capturing(); taken || errors.Is(err, launcher.ErrCapture) {
+			return r.idleStream(what)
+		}
+	}
+	return nil
+}
+
+// gone is whether the runtime was closed ahead of the group.
+func (g *Group) gone() bool {
+	e, err := g.rt.NewEvent(0, false)
+	if err == nil {
+		_ = e.Close()
+	}
+	return errors.Is(err, launcher.ErrClosed)
 }
 
 // drain waits for a rank's work. What NCCL does not end by itself is aborted, which tells its kernels at once; to the end comes
@@ -568,7 +604,7 @@ func (g *Group) release() error {
 		errs = append(errs, gr.destroy())
 	}
 	if g.nccl != nil { // when its graphs are gone, and before its streams are
-		if _, err := g.ranks[0].stream.Query(); !errors.Is(err, launcher.ErrClosed) { // a runtime that is closed took the contexts along
+		if !g.gone() { // a runtime that is closed took the contexts along
 			errs = append(errs, g.nccl.release())
 		}
 	}

@@ -23,10 +23,9 @@ type Rank struct {
 	kits    [numAlgorithms]*kit // of the algorithms that calls may take
 	gather  *gather             // copy and host only
 
-	mu    sync.Mutex // one call at a time
-	seq   uint64
-	taken bool     // the call before was recorded, by a capture that the caller began
-	last  launched // by the call before, and nothing where the stream may have gone another way since
+	mu   sync.Mutex // one call at a time
+	seq  uint64
+	last launched // by the call before, and nothing where the stream may have gone another way since
 }
 
 // kit is what one rank launches for one algorithm.
@@ -52,7 +51,7 @@ func (k *kit) launch(r *Rank, a Algorithm, dt DType, n uint64, want grid) error 
 	blocks, threads := r.g.shape(a, n, want)
 	cfg := launcher.Linear(uint32(blocks), uint32(threads))
 	behind := r.behind(launched{k.kernels[dt], blocks, threads, heardAll(a, n, len(r.g.ranks), blocks)}, r.g.rooms[a][threads/32])
-	cfg.Dependent = k.dependent && behind
+	cfg.Dependent = k.dependent && behind && !(r.g.shares && len(r.g.cfg.Streams) != 0) // where nobody knows what lies between
 	return k.kernels[dt].Launch(r.stream, cfg, k.args[dt])
 }
 
@@ -69,7 +68,6 @@ type operation struct {
 	call         call
 	grid         grid          // that a table prefers
 	registration *Registration // not nil: peers read the input directly
-	taken        bool          // the caller has a capture under way on the rank's stream
 }
 
 // bytes is the message's size.
@@ -158,12 +156,13 @@ func (r *Rank) check(in, out launcher.Buffer, count uint64, dt DType) (op operat
 	if a, b := op.in.Ptr(), op.out.Ptr(); a != b && overlap(a, n, b, n) {
 		return op, &ArgumentError{Rank: r.id, Arg: "out", Detail: fmt.Sprintf("%d bytes at %#x overlap in at %#x: use the same buffer or separate ones", n, b, a)}
 	}
-	if op.taken, err = r.capturing(); err != nil {
+	if op.call.taken, err = r.capturing(); err != nil {
 		return op, err
 	}
-	op.call.algorithm, op.grid = r.g.choose(n, dt, op.taken)
-	if a := op.call.algorithm; op.taken && !a.Direct() {
-		return op, &ArgumentError{Rank: r.id, Arg: "capture", Detail: fmt.Sprintf("calls by %v are not taken in by a capture that was begun on the rank's stream: use Group.Capture", a)}
+	op.call.algorithm, op.grid = r.g.choose(n, dt, op.call.taken)
+	if a := op.call.algorithm; op.call.taken && !a.Direct() {
+		return op, &ArgumentError{Rank: r.id, Arg: "capture",
+			Detail: fmt.Sprintf("calls by %v are not taken in by a capture that was begun on the rank's stream: end it, and use Group.Capture", a)}
 	}
 	if op.call.algorithm.pulls() {
 		r.g.findRegistration(r.id, &op, n)
@@ -172,12 +171,28 @@ func (r *Rank) check(in, out launcher.Buffer, count uint64, dt DType) (op operat
 }
 
 // capturing is whether the caller has begun a capture on the rank's stream, if that is the caller's. Of one of its own a group
-// knows what is done to it.
+// knows what is done to it. The error, an *ArgumentError, is that of a stream which is of no use now.
 func (r *Rank) capturing() (bool, error) {
-	if r.g.cfg.Streams == nil || r.g.recording.Load() != nil {
+	if len(r.g.cfg.Streams) == 0 || r.g.recording.Load() != nil {
 		return false, nil
 	}
-	return r.stream.Capturing()
+	taken, err := r.stream.Capturing()
+	switch {
+	case errors.Is(err, launcher.ErrCapture):
+		return false, &ArgumentError{Rank: r.id, Arg: "capture", Detail: "the capture on the rank's stream is void: end it, and begin again", Err: err}
+	case errors.Is(err, launcher.ErrClosed):
+		return false, &ArgumentError{Rank: r.id, Arg: "streams", Detail: "the rank's stream was closed ahead of the group: make a new group", Err: err}
+	}
+	return taken, err
+}
+
+// idleStream refuses what cannot be done while the caller captures on the rank's stream.
+func (r *Rank) idleStream(what string) error {
+	taken, err := r.capturing()
+	if err == nil && taken {
+		err = &ArgumentError{Rank: r.id, Arg: what, Detail: "a capture is under way on the rank's stream, and nothing runs: end it first"}
+	}
+	return err
 }
 
 // checkBuffer gives the first n bytes of b if a kernel of this rank may use them.
@@ -238,9 +253,6 @@ func (r *Rank) enter(p party, op *operation) error {
 		p.fail(err)
 		return err
 	}
-	if op.taken != r.taken { // what was launched last is not what this one comes behind
-		r.last, r.taken = launched{}, op.taken
-	}
 	return p.refusal() // stopped while this rank waited
 }
 
@@ -269,7 +281,8 @@ func (g *Group) together(ops []operation, queue func(p party) error) error {
 
 // Sync waits for the rank's queued work. It returns the wait's failure (a *launcher.TimeoutError when ctx ended
 // first, with the work still running), what went wrong on this rank (a *flags.StuckError naming the peer, an *NCCLError), the
-// group's failure (a *FailedError), or ErrClosed.
+// group's failure (a *FailedError), or ErrClosed; and an *ArgumentError during a capture. Of calls in graphs that the caller captured and
+// launches, nothing else reports a failure.
 func (r *Rank) Sync(ctx context.Context) error {
 	if err := r.exists(); err != nil {
 		return err
@@ -281,14 +294,18 @@ func (r *Rank) Sync(ctx context.Context) error {
 	if g.recording.Load() != nil {
 		return bad("sync", "a capture is under way and nothing runs: wait after Graph.Launch")
 	}
-	if taken, err := r.capturing(); err == nil && taken {
-		return bad("sync", "a capture is under way on the stream of rank %d and nothing runs: wait after its graph is launched", r.id)
+	if err := g.Err(); err == nil { // or what is to be said is that
+		if err := r.idleStream("sync"); err != nil {
+			return err
+		}
 	}
 	if err := r.await(ctx); err != nil {
 		var late *launcher.TimeoutError
 		switch {
 		case g.closed.Load():
 			return ErrClosed
+		case errors.Is(err, launcher.ErrCapture) && len(g.cfg.Streams) != 0: // it was begun just now, and is void
+			return &ArgumentError{Rank: r.id, Arg: "sync", Detail: "a capture was begun on the rank's stream during the wait, and is void: end it, and wait ahead of captures", Err: err}
 		case !errors.As(err, &late):
 			g.fail(err)
 		}
@@ -318,7 +335,7 @@ func (r *Rank) await(ctx context.Context) error {
 // build allocates the rank's memory and prepares its kernels.
 func (r *Rank) build(l *loaded) (err error) {
 	rt, limit := r.g.rt, &r.g.policy.limit
-	if given := r.g.cfg.Streams; given != nil {
+	if given := r.g.cfg.Streams; len(given) != 0 {
 		r.stream = given[r.id]
 	} else if r.stream, err = rt.NewStream(r.dev); err != nil {
 		return err
@@ -362,7 +379,7 @@ func (r *Rank) release() error {
 	if r.status != nil {
 		errs = append(errs, r.status.Free())
 	}
-	if r.stream != nil && r.g.cfg.Streams == nil {
+	if r.stream != nil && len(r.g.cfg.Streams) == 0 {
 		errs = append(errs, r.stream.Close())
 	}
 	return joined(errs...)

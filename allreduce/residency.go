@@ -73,6 +73,37 @@ func (g *Group) reserve() error {
 
 // fit finds the room of one algorithm, where so many ranks share each device, and raises what that takes of the devices' SMs.
 func (g *Group) fit(a Algorithm, sharing, taken map[int]int) error {
+	threads, need := maxThreads, max(1, g.cfg.Blocks)
+	if g.cfg.Threads != 0 {
+		threads = g.cfg.Threads
+	}
+	takes, err := g.measure(a, sharing)
+	if err != nil {
+		return err
+	}
+	if room := g.rooms[a][threads/32]; room/g.waiting(a) < need && room >= need { // each call can only begin when the one ahead has ended
+		for _, r := range g.ranks {
+			r.kits[a].dependent = false
+		}
+		if takes, err = g.measure(a, sharing); err != nil {
+			return err
+		}
+	}
+	if have := g.rooms[a][threads/32] / g.waiting(a); have < need {
+		return &PlanError{Algorithm: g.policy.forced,
+			Reason: fmt.Sprintf("%d block(s) of %d threads per rank are wanted and there is room for %d, with the groups that exist and an SM left empty",
+				need, threads, have),
+			Remedy: "use fewer ranks per device or fewer blocks, close other groups, or use copy"}
+	}
+	for dev, sms := range takes {
+		taken[dev] = max(taken[dev], sms)
+	}
+	return nil
+}
+
+// measure finds the room of one algorithm for each size of block, and how many SMs of each device that takes at most.
+func (g *Group) measure(a Algorithm, sharing map[int]int) (map[int]int, error) {
+	takes := map[int]int{}
 	for threads := 32; threads <= maxThreads; threads += 32 {
 		if g.cfg.Threads != 0 && threads != g.cfg.Threads {
 			continue
@@ -84,36 +115,20 @@ func (g *Group) fit(a Algorithm, sharing, taken map[int]int) error {
 			}
 			n, err := r.kits[a].blocksPerSM(threads)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			perSM[r.dev] = n
 			free := max(0, g.rt.Devices()[r.dev].SMs-residency.taken[g.place(r.dev)])
 			fit = min(fit, n*free/sharing[r.dev], leavingOne(free, min(sharing[r.dev], len(g.ranks)-1)))
 		}
 		g.rooms[a][threads/32] = fit
-		for _, r := range g.ranks {
-			if n := perSM[r.dev]; n != 0 {
-				taken[r.dev] = max(taken[r.dev], (fit*sharing[r.dev]+n-1)/n)
+		for dev, n := range perSM {
+			if n != 0 {
+				takes[dev] = max(takes[dev], (fit*sharing[dev]+n-1)/n)
 			}
 		}
 	}
-	threads := maxThreads
-	if g.cfg.Threads != 0 {
-		threads = g.cfg.Threads
-	}
-	need, room := max(1, g.cfg.Blocks), g.rooms[a][threads/32]
-	if room/g.waiting(a) < need && room >= need { // each call can only begin when the one ahead has ended
-		for _, r := range g.ranks {
-			r.kits[a].dependent = false
-		}
-	}
-	if have := room / g.waiting(a); have < need {
-		return &PlanError{Algorithm: g.policy.forced,
-			Reason: fmt.Sprintf("%d block(s) of %d threads per rank are wanted and there is room for %d, with the groups that exist and an SM left empty",
-				need, threads, have),
-			Remedy: "use fewer ranks per device or fewer blocks, close other groups, or use copy"}
-	}
-	return nil
+	return takes, nil
 }
 
 // leavingOne is how many blocks each of so many ranks may have on a device, so that one of its SMs is empty of them however they are placed. The

@@ -2,6 +2,7 @@ package allreduce
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -71,7 +72,7 @@ func TestCallersCapture(t *testing.T) {
 				}
 				require.NoError(t, g.AllReduce(in, out, c.count, c.dt))
 				ctx, cancel := eager.ctx()
-				require.ErrorContains(t, g.Rank(1).Sync(ctx), "a capture is under way on the stream of rank 1")
+				require.ErrorContains(t, g.Rank(1).Sync(ctx), "rank 1: sync: a capture is under way on the rank's stream")
 				cancel()
 				for _, s := range streams {
 					graph, err := s.EndCapture()
@@ -126,27 +127,115 @@ func TestCallersCaptureRefuses(t *testing.T) {
 	}
 }
 
+// What cannot be done while the caller captures is refused, and leaves capture and group as they were.
+func TestDuringCallersCapture(t *testing.T) {
+	rt := openAny(t)
+	streams := given(t, rt, 2)
+	g := newGroup(t, rt, Config{Streams: streams, Share: true})
+	r := newRig(t, g, 4096)
+	c := trial{count: 100}
+	gr, rigs := capture(t, g, 4096, []trial{c})
+	in, out, _, _ := r.views(c)
+	begin := func(list []*launcher.Stream) {
+		for _, s := range list {
+			require.NoError(t, s.BeginCapture())
+		}
+	}
+	end := func(list []*launcher.Stream) {
+		for _, s := range list {
+			graph, err := s.EndCapture()
+			require.NoError(t, err)
+			require.NoError(t, graph.Close())
+		}
+	}
+	refused := func(err error, text string) {
+		t.Helper()
+		var arg *ArgumentError
+		require.ErrorAs(t, err, &arg)
+		require.ErrorContains(t, err, text)
+	}
+	begin(streams)
+	refused(gr.Launch(), "rank 0: launch: a capture is under way")
+	_, err := g.Capture(func() error { return nil })
+	refused(err, "rank 0: capture: a capture is under way")
+	err = g.Close()
+	require.ErrorIs(t, err, ErrBusy)
+	refused(err, "rank 0: close: a capture is under way")
+	end(streams)
+
+	begin(streams[1:]) // on one of them
+	refused(g.AllReduce(in, out, c.count, c.dt), "rank 1: capture: a capture is under way on the stream of this rank or of rank 0, and not on both")
+	end(streams[1:])
+
+	begin(streams)
+	_, err = streams[0].Query() // which a capture does not forgive
+	require.ErrorIs(t, err, launcher.ErrCapture)
+	refused(g.AllReduce(in, out, c.count, c.dt), "rank 0: capture: the capture on the rank's stream is void")
+	_, err = streams[0].EndCapture()
+	require.ErrorIs(t, err, launcher.ErrCapture)
+	end(streams[1:])
+
+	require.NoError(t, g.Err())
+	r.run(c)
+	replay(t, gr, rigs, []trial{c})
+	require.NoError(t, gr.Close())
+}
+
+// A group is made while the caller's stream is busy, without waiting for it.
+func TestGivenStreamBusy(t *testing.T) {
+	rt := openAny(t)
+	streams := given(t, rt, 2)
+	pause(t, rt, streams[0], 600*time.Millisecond)
+	start := time.Now()
+	g := newGroup(t, rt, Config{Streams: streams, Share: true, Timeout: 5 * time.Second})
+	if !rt.Info().Emulated { // where time passes only while somebody waits
+		require.Less(t, time.Since(start), 5*time.Second)
+	}
+	newRig(t, g, 4096).run(trial{count: 100})
+}
+
+// A stream that is closed ahead of its group takes what the group knows of its work along: the memory is kept.
+func TestGivenStreamClosedFirst(t *testing.T) {
+	rt, err := launcher.Open(launcher.Config{Backend: launcher.Emu, Devices: 2, Seed: 7})
+	require.NoError(t, err)
+	var streams []*launcher.Stream
+	for dev := range 2 {
+		s, err := rt.NewStream(dev)
+		require.NoError(t, err)
+		streams = append(streams, s)
+	}
+	g, err := NewGroup(rt, Config{Streams: streams, MaxBytes: 1 << 16})
+	require.NoError(t, err)
+	require.NoError(t, streams[1].Close())
+	err = g.Close()
+	require.ErrorIs(t, err, ErrBusy)
+	require.ErrorContains(t, err, "close rank 1")
+	require.ErrorContains(t, err, "its stream was closed ahead of the group")
+	var leak *launcher.LeakError
+	require.ErrorAs(t, rt.Close(), &leak)
+	_ = g.Close() // there is nothing left
+}
+
 func TestGivenStreamsRefused(t *testing.T) {
 	rt, other := openEmu(t, "nvlink", 2), openEmu(t, "nvlink", 2)
 	s, far := given(t, rt, 4), given(t, other, 2)
 	for want, c := range map[string]Config{
-		"3 streams listed for 2 ranks":                                        {Ranks: 2, Streams: s[:3]},
+		"3 streams for 2 ranks": {Ranks: 2, Streams: s[:3]},
 		"rank 1: streams: a stream of device 1, the rank is on device 0":      {Devices: []int{0, 0}, Share: true, Streams: s[:2]},
-		"rank 1: streams: rank 0 has the same stream":                         {Share: true, Streams: []*launcher.Stream{s[0], s[0]}},
+		"rank 1: streams: rank 0 has the same, and":                           {Share: true, Streams: []*launcher.Stream{s[0], s[0]}},
 		"rank 1: streams: no stream of the runtime":                           {Streams: []*launcher.Stream{s[0], far[1]}},
 		"rank 0: streams: no stream of the runtime that the group is made on": {Devices: []int{0, 1}, Streams: []*launcher.Stream{nil, s[1]}},
-		"device -1":                             {Streams: []*launcher.Stream{nil, s[1]}},
-		"device 0 already serves rank 0":        {Streams: []*launcher.Stream{s[0], s[2]}},
-		"rank 1: streams: closed, or a capture": {Streams: []*launcher.Stream{s[0], s[3]}},
+		"device 0 already serves rank 0":                                      {Streams: []*launcher.Stream{s[0], s[2]}},
+		"rank 1: streams: a capture is under way on it":                       {Streams: []*launcher.Stream{s[0], s[3]}},
 	} {
-		if want == "rank 1: streams: closed, or a capture" {
+		if want == "rank 1: streams: a capture is under way on it" {
 			require.NoError(t, s[3].BeginCapture())
 		}
 		_, err := NewGroup(rt, c)
 		var arg *ArgumentError
 		require.ErrorAs(t, err, &arg, want)
 		require.ErrorContains(t, err, want)
-		if want == "rank 1: streams: closed, or a capture" {
+		if want == "rank 1: streams: a capture is under way on it" {
 			graph, err := s[3].EndCapture()
 			require.NoError(t, err)
 			require.NoError(t, graph.Close())

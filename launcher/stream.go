@@ -38,7 +38,8 @@ func (rt *Runtime) NewStream(dev int) (*Stream, error) {
 
 // AdoptStream takes a stream that another library in this process made on dev, by its CUDA handle (a CUstream or cudaStream_t, such as
 // PyTorch's torch.cuda.Stream.cuda_stream). It must belong to the device's primary context, as those of the CUDA runtime do, and
-// outlive the Stream; Close only lets go of it. A handle that is no stream's cannot be told from one, and may crash.
+// outlive the Stream; Close only lets go of it. A handle that is no stream's cannot be told from one, and may crash. A stream that was
+// made to synchronise with the default stream goes on doing so.
 //
 // A default stream (handle 0 to 2) is ErrInvalidHandle, one that is adopted already ErrInvalidValue, and an emulated device has none to
 // adopt: ErrNotSupported.
@@ -52,7 +53,8 @@ func (rt *Runtime) AdoptStream(dev int, handle uintptr) (*Stream, error) {
 	return &Stream{rt: rt, dev: dev, h: gpu.Stream(handle)}, nil
 }
 
-// Capturing is whether work queued on the stream is recorded into a graph instead of run, whoever began that.
+// Capturing is whether work queued on the stream is recorded into a graph instead of run, whoever began that. Of a capture that
+// an earlier call has made void it says true, and ErrCapture.
 func (s *Stream) Capturing() (bool, error) {
 	if err := s.use("Capturing"); err != nil {
 		return false, err

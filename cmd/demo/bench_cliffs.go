@@ -48,19 +48,24 @@ func findCliffs(results []benchResult) (found []cliff) {
 	add := func(a, b *benchResult) {
 		found = append(found, cliff{a.Ranks, a.DType, cliffEdge{a.Bytes, a.Out.TimeUS, a.Plan}, cliffEdge{b.Bytes, b.Out.TimeUS, b.Plan}})
 	}
-	var slowest, told *benchResult // of the smaller sizes, and the one last added
+	var slowest, told *benchResult // of the smaller sizes, and the one that was last told of
 	for i := range rows {
 		b := &rows[i]
 		if i == 0 || b.Ranks != rows[i-1].Ranks || b.DType != rows[i-1].DType {
 			slowest = b
 			continue
 		}
-		if slowest != told && slowest.Out.TimeUS > (1+cliffSlack)*b.Out.TimeUS {
-			add(slowest, b)
-			told = slowest
-		}
-		if a := &rows[i-1]; b.Count == a.Count+1 && b.Out.TimeUS > (1+cliffSlack)*a.Out.TimeUS {
+		a := &rows[i-1]
+		drops := a.Out.TimeUS > (1+cliffSlack)*b.Out.TimeUS
+		dearer := b.Count == a.Count+1 && b.Out.TimeUS > (1+cliffSlack)*a.Out.TimeUS
+		switch {
+		case drops || dearer:
 			add(a, b)
+		case slowest != told && slowest.Out.TimeUS > (1+cliffSlack)*b.Out.TimeUS: // bit by bit
+			add(slowest, b)
+		}
+		if slowest.Out.TimeUS > (1+cliffSlack)*b.Out.TimeUS {
+			told = slowest
 		}
 		if b.Out.TimeUS > slowest.Out.TimeUS {
 			slowest = b

@@ -22,11 +22,14 @@ func TestFindCliffs(t *testing.T) {
 		row("auto", 4, 16384, 1),  // of other ranks
 		row("copy", 2, 16384, 1),  // not auto
 	}
-	results = append(results, row("auto", 8, 100, 2), row("auto", 8, 200, 1.9), row("auto", 8, 400, 1.75), row("auto", 8, 800, 1.7), row("auto", 8, 1600, 1.9)) // bit by bit, told once
+	results = append(results, row("auto", 8, 100, 2), row("auto", 8, 200, 1.9), row("auto", 8, 400, 1.75), row("auto", 8, 800, 1.7), row("auto", 8, 1600, 1.9), // bit by bit, told once
+		row("auto", 16, 1, 8), row("auto", 16, 2, 4), row("auto", 16, 4, 7), row("auto", 16, 8, 3)) // twice
 	unmeasured := row("auto", 2, 32768, 0)
 	unmeasured.Out.Samples = 0
 	found := findCliffs(append(results, unmeasured))
-	require.Len(t, found, 3)
+	require.Len(t, found, 5)
+	require.Equal(t, [2]uint64{2, 4}, [2]uint64{found[3].Small.Bytes, found[3].Large.Bytes})
+	require.Equal(t, [2]uint64{8, 16}, [2]uint64{found[4].Small.Bytes, found[4].Large.Bytes})
 	require.Equal(t, [2]uint64{200, 800}, [2]uint64{found[2].Small.Bytes, found[2].Large.Bytes})
 	require.Equal(t, [2]uint64{2048, 2050}, [2]uint64{found[0].Small.Bytes, found[0].Large.Bytes})
 	require.Equal(t, [2]uint64{8192, 16384}, [2]uint64{found[1].Small.Bytes, found[1].Large.Bytes})

@@ -83,7 +83,12 @@ func (d *driver) drain(dv *device) error {
 		if st.dev != dv.ord {
 			continue
 		}
-		if st.capturing.Load() {
+		if st.foreign { // waiting would spoil a capture of its owner's
+			var status C.int
+			if C.fl_stream_capturing(d.lib, ctx, C.CUstream(s), &status) != 0 || status != 0 {
+				continue
+			}
+		} else if st.capturing.Load() {
 			var g C.CUgraph
 			if C.fl_capture_end(d.lib, ctx, C.CUstream(s), &g) == 0 && g != 0 {
 				C.fl_graph_destroy(d.lib, ctx, g)

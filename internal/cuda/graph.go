@@ -29,7 +29,7 @@ func (d *driver) BeginCapture(dev int, s gpu.Stream) error {
 	if err != nil {
 		return err
 	}
-	if !st.capturing.CompareAndSwap(false, true) {
+	if !st.foreign && !st.capturing.CompareAndSwap(false, true) { // of a stream that others use as well the driver knows
 		return refuse("BeginCapture", dev, gpu.ErrCapture, "the stream is capturing already")
 	}
 	if r := C.fl_capture_begin(d.lib, ctx, C.CUstream(s)); r != 0 {
@@ -49,7 +49,7 @@ func (d *driver) EndCapture(dev int, s gpu.Stream) (gpu.Graph, error) {
 	if err != nil {
 		return 0, err
 	}
-	if !st.capturing.CompareAndSwap(true, false) {
+	if !st.foreign && !st.capturing.CompareAndSwap(true, false) {
 		return 0, refuse("EndCapture", dev, gpu.ErrCapture, "no capture was begun on this stream")
 	}
 	var g C.CUgraph

@@ -110,8 +110,14 @@ func (d *driver) StreamCapturing(dev int, s gpu.Stream) (bool, error) {
 	if r := C.fl_stream_capturing(d.lib, ctx, C.CUstream(s), &status); r != 0 {
 		return false, d.fail("cuStreamIsCapturing", dv, r, "")
 	}
+	if status == captureVoid {
+		return true, refuse("StreamCapturing", dev, gpu.ErrCapture, "the capture on the stream is void: end it and begin again")
+	}
 	return status != 0, nil
 }
+
+// captureVoid is CU_STREAM_CAPTURE_STATUS_INVALIDATED.
+const captureVoid = 2
 
 func (d *driver) StreamDestroy(dev int, s gpu.Stream) error {
 	dv, ctx, err := d.begin("StreamDestroy", dev)
@@ -124,7 +130,7 @@ func (d *driver) StreamDestroy(dev int, s gpu.Stream) error {
 		return err
 	}
 	// Destroying a capturing stream would leave the capture without an end.
-	if st.capturing.Load() {
+	if st.capturing.Load() && !st.foreign {
 		var g C.CUgraph
 		if C.fl_capture_end(d.lib, ctx, C.CUstream(s), &g) == 0 && g != 0 {
 			C.fl_graph_destroy(d.lib, ctx, g)

@@ -114,7 +114,10 @@ func (d *driver) StreamCapturing(dev int, h gpu.Stream) (bool, error) {
 		return false, err
 	}
 	s, err := lookup(d, op, dev, d.streams, h, "stream")
-	return err == nil && s.capture != nil, err
+	if err != nil || s.capture == nil {
+		return false, err
+	}
+	return true, s.capture.check(op, s)
 }
 
 // StreamDestroy implements gpu.Driver. Work that is queued still runs, as on CUDA.

@@ -167,7 +167,7 @@ type Driver interface {
 	// its use here, and StreamDestroy only forgets it. A default stream is ErrInvalidHandle; the emulator has none to adopt and
 	// says ErrNotSupported.
 	StreamAdopt(dev int, s Stream) error
-	// StreamCapturing is whether what is queued on s is recorded, or spoils a capture.
+	// StreamCapturing is whether what is queued on s is recorded. Of a capture that is void it says true and ErrCapture.
 	StreamCapturing(dev int, s Stream) (bool, error)
 	// StreamWait waits up to limit (0: just asks) for the work queued on s to end.
 	StreamWait(dev int, s Stream, limit time.Duration) (done bool, err error)
