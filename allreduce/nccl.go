@@ -65,22 +65,26 @@ func (g *Group) joinNCCL() error {
 func (g *Group) connectNCCL(count uint64) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), ncclStart)
 	defer cancel()
-	calls := make([]nccl.Call, len(g.ranks))
+	calls, streams := make([]nccl.Call, len(g.ranks)), make([]*launcher.Stream, len(g.ranks)) // the ranks' own may be busy, if they are the caller's
 	for r, rank := range g.ranks {
-		b, err := g.rt.Alloc(rank.dev, count*F32.Size())
-		if err != nil {
-			return err
+		b, aerr := g.rt.Alloc(rank.dev, count*F32.Size())
+		if aerr != nil {
+			return aerr
 		}
 		defer func() { err = joined(err, b.Free()) }()
-		if err := rank.stream.Memset(b, 0); err != nil {
+		if streams[r], err = g.rt.NewStream(rank.dev); err != nil {
 			return err
 		}
-		calls[r] = rank.ncclCall(b, b)
+		defer func() { err = joined(err, streams[r].Close()) }()
+		if err = streams[r].Memset(b, 0); err != nil {
+			return err
+		}
+		calls[r] = nccl.Call{Send: uintptr(b.Ptr()), Recv: uintptr(b.Ptr()), Stream: streams[r].Handle()}
 	}
 	err = g.nccl.AllReduce(calls, count, nccl.F32, ncclStart)
-	for r, rank := range g.ranks {
+	for r, s := range streams {
 		if err == nil {
-			err = rank.stream.Sync(ctx)
+			err = s.Sync(ctx)
 		}
 		if err == nil {
 			err = g.nccl.RankErr(r)
