@@ -5,13 +5,13 @@
 #   scripts/gpu-virtual.sh build           builds everything into bin/gpu, and bin/gpu.tar.gz, which is enough there (needs Go and gcc)
 #   scripts/gpu-virtual.sh run [SECTION]…  runs it where the GPU is; what each step printed goes to $OUT/results.tar.gz
 #
-# Sections: tune bench around large corpus host calls (default: all). With two GPUs or more the first has 8 ranks while the second has
+# Sections: tune bench around large corpus host calls stress (default: all). With two GPUs or more the first has 8 ranks while the second has
 # 2 and 4; with one they take turns. Each step has a time limit, and a run ends within BUDGET (590 s). CALLS (100000) is how many random
-# calls are made, ALGOS which algorithms tune and bench compare, BLOCKS and THREADS which grids tune tries.
+# calls are made, STRESS (200s) how long stress makes its own, ALGOS which algorithms tune and bench compare, BLOCKS and THREADS which grids tune tries.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . scripts/gpu-common.sh
-known="tune bench around large corpus host calls"
+known="tune bench around large corpus host calls stress"
 algos=${ALGOS:-oneshot-push,twoshot-push,oneshot-wide,twoshot-wide,oneshot-pull,twoshot-pull}
 blocks=${BLOCKS:-8,16,22,32,43,64} threads=${THREADS:-64,96,128,192,256,512}
 
@@ -41,10 +41,14 @@ single() { # single GPU SECTIONS: those that do not
 		CORPUS_OUT=$OUT/corpus within_budget corpus 90 test_in allreduce -test.v -test.run 'TestCorpus$' ;;
 	esac
 	case " $2 " in *" host "*)
-		within_budget host-cost 60 test_in allreduce -test.run '^$' -test.bench Launch ;;
+		within_budget host-cost 60 test_in allreduce -test.run '^$' -test.bench Launch -test.count 3
+		within_budget host-driver 60 test_in internal/cuda -test.run '^$' -test.bench LaunchOnGPU -test.count 3 ;; # what of it is the driver's
 	esac
 	case " $2 " in *" calls "*)
 		TEST_CALLS=${CALLS:-100000} within_budget calls 240 test_in allreduce -test.v -test.run TestRandomCalls ;;
+	esac
+	case " $2 " in *" stress "*)
+		within_budget stress 400 $bin/demo stress --duration "${STRESS:-200s}" --max-bytes 512KB --ranks 4 --share --no-litmus --control ;;
 	esac
 	printf '%s\n' "${rows[@]}" >"$OUT/rows-single"
 }

@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -172,6 +173,47 @@ func BenchmarkLaunch(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// What of a launch is the driver's own: beside it, BenchmarkLaunch of package allreduce, on the same host in the same run, says what is ours.
+// The shapes and the size of the arguments are those of a small call there.
+func BenchmarkLaunchOnGPU(b *testing.B) {
+	d, err := Open()
+	if errors.Is(err, gpu.ErrNoDriver) {
+		b.Skip(err)
+	}
+	r := require.New(b)
+	r.NoError(err)
+	defer func() { r.NoError(d.Close()) }()
+	s, err := d.StreamCreate(0)
+	r.NoError(err)
+	const ptx = ".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry k(.param .align 8 .b8 a[464]) { griddepcontrol.wait; ret; }\n"
+	m, err := d.ModuleLoad(0, "k.ptx", []byte(ptx))
+	r.NoError(err)
+	f, err := d.ModuleFunction(0, m, "k")
+	r.NoError(err)
+	args := make([]byte, 464)
+	for name, dependent := range map[string]bool{"ordinary": false, "dependent": true} {
+		b.Run(name, func(b *testing.B) {
+			cfg := gpu.LaunchConfig{Grid: gpu.Dim3{X: 2, Y: 1, Z: 1}, Block: gpu.Dim3{X: 256, Y: 1, Z: 1}, Dependent: dependent}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if err := d.Launch(0, s, f, &cfg, args); err != nil {
+					b.Fatal(err)
+				}
+				if i%100 == 99 {
+					b.StopTimer()
+					_, err := d.StreamWait(0, s, 10*time.Second)
+					r.NoError(err)
+					b.StartTimer()
+				}
+			}
+			_, err := d.StreamWait(0, s, 10*time.Second)
+			r.NoError(err)
+		})
+	}
+	r.NoError(d.ModuleUnload(0, m))
+	r.NoError(d.StreamDestroy(0, s))
 }
 
 func BenchmarkHostLoad32(b *testing.B) {
