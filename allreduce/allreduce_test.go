@@ -205,7 +205,6 @@ func TestEpochWraps(t *testing.T) {
 // After any call all epoch entries of a rank are equal. Once in 2^20 calls every slot of every pad is written,
 // used by the grid or not, so that no old epoch ever looks like a future one.
 func TestIdleSlotsAreRefreshed(t *testing.T) {
-	const refresh = 1 << 20 // fl::REFRESH
 	rt := openAny(t)
 	for k, alg := range append(pullAlgorithms, pullAlgorithms...) {
 		registered := k >= len(pullAlgorithms)
@@ -249,7 +248,6 @@ func TestIdleSlotsAreRefreshed(t *testing.T) {
 
 // In two of 2^20 calls every packet of a box is written, of one-shot's those of one half in each, so that no epoch comes again in one.
 func TestIdlePacketsAreRefreshed(t *testing.T) {
-	const refresh = 1 << 20 // fl::REFRESH
 	rt := openAny(t)
 	for _, alg := range directAlgorithms {
 		if !alg.pushes() {

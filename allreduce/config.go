@@ -205,7 +205,7 @@ func (c *Config) place(n int) error {
 	return nil
 }
 
-// given checks Streams, and takes Ranks and Devices from them where they are not said.
+// given checks Streams, and takes Devices from them where none are given.
 func (c *Config) given(rt *launcher.Runtime) error {
 	if len(c.Streams) == 0 {
 		return nil

@@ -20,7 +20,7 @@ import (
 // call sent there.
 func TestFailedSendsNothing(t *testing.T) {
 	rt := openAny(t)
-	const first = 1<<20 - 1 // the first call refreshes: see REFRESH in kernels/fenceline.cuh
+	const first = refresh - 1 // the first call refreshes
 	for _, alg := range []Algorithm{TwoshotPush, TwoshotWide} {
 		for _, world := range []int{3, 4} {
 			t.Run(fmt.Sprintf("%v/%d", alg, world), func(t *testing.T) {

@@ -269,9 +269,7 @@ func (g *Group) AllReduce(in, out []launcher.Buffer, count uint64, dt DType) err
 			return err
 		}
 		ops[r] = op
-	}
-	for r := range g.ranks {
-		if a, b := &ops[0].call, &ops[r].call; a.taken != b.taken {
+		if op.call.taken != ops[0].call.taken {
 			return &ArgumentError{Rank: r, Arg: "capture", Detail: "a capture is under way on the stream of this rank or of rank 0, and not on both: begin one on every rank's"}
 		}
 	}
@@ -544,8 +542,8 @@ func (g *Group) callersCapture(what string) error {
 		return nil
 	}
 	for _, r := range g.ranks {
-		if taken, err := r.capturing(); taken || errors.Is(err, launcher.ErrCapture) {
-			return r.idleStream(what)
+		if err := r.idleStream(what); err != nil && !errors.Is(err, launcher.ErrClosed) {
+			return err
 		}
 	}
 	return nil
@@ -553,10 +551,7 @@ func (g *Group) callersCapture(what string) error {
 
 // gone is whether the runtime was closed ahead of the group.
 func (g *Group) gone() bool {
-	e, err := g.rt.NewEvent(0, false)
-	if err == nil {
-		_ = e.Close()
-	}
+	_, err := g.ranks[0].status.Load32(flags.CodeOffset)
 	return errors.Is(err, launcher.ErrClosed)
 }
 

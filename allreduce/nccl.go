@@ -79,7 +79,7 @@ func (g *Group) connectNCCL(count uint64) (err error) {
 		if err = streams[r].Memset(b, 0); err != nil {
 			return err
 		}
-		calls[r] = nccl.Call{Send: uintptr(b.Ptr()), Recv: uintptr(b.Ptr()), Stream: streams[r].Handle()}
+		calls[r] = ncclCall(streams[r], b, b)
 	}
 	err = g.nccl.AllReduce(calls, count, nccl.F32, ncclStart)
 	for r, s := range streams {
@@ -97,8 +97,8 @@ func (g *Group) connectNCCL(count uint64) (err error) {
 	return err
 }
 
-func (r *Rank) ncclCall(in, out launcher.Buffer) nccl.Call {
-	return nccl.Call{Send: uintptr(in.Ptr()), Recv: uintptr(out.Ptr()), Stream: r.stream.Handle()}
+func ncclCall(s *launcher.Stream, in, out launcher.Buffer) nccl.Call {
+	return nccl.Call{Send: uintptr(in.Ptr()), Recv: uintptr(out.Ptr()), Stream: s.Handle()}
 }
 
 var ncclTypes = [numDTypes]nccl.DType{F32: nccl.F32, F16: nccl.F16, BF16: nccl.BF16}
@@ -109,7 +109,7 @@ func (r *Rank) enqueueNCCL(p party, op *operation) error {
 	if p == party(g) {
 		g.nccl.made[r.id].Add(1)
 	}
-	err := g.nccl.AllReduceRank(r.id, r.ncclCall(op.in, op.out), op.call.count, ncclTypes[op.call.dtype], g.cfg.Timeout)
+	err := g.nccl.AllReduceRank(r.id, ncclCall(r.stream, op.in, op.out), op.call.count, ncclTypes[op.call.dtype], g.cfg.Timeout)
 	return g.ncclFailed(p, r.id, err)
 }
 
@@ -120,7 +120,7 @@ func (g *Group) enqueueAllNCCL(ops []operation) error {
 			if p == party(g) {
 				g.nccl.made[i].Add(1)
 			}
-			g.nccl.calls[i] = r.ncclCall(ops[i].in, ops[i].out)
+			g.nccl.calls[i] = ncclCall(r.stream, ops[i].in, ops[i].out)
 		}
 		err := g.nccl.AllReduce(g.nccl.calls[:len(g.ranks)], ops[0].call.count, ncclTypes[ops[0].call.dtype], g.cfg.Timeout)
 		return g.ncclFailed(p, -1, err)

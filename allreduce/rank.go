@@ -171,7 +171,7 @@ func (r *Rank) check(in, out launcher.Buffer, count uint64, dt DType) (op operat
 }
 
 // capturing is whether the caller has begun a capture on the rank's stream, if that is the caller's. Of one of its own a group
-// knows what is done to it. The error, an *ArgumentError, is that of a stream which is of no use now.
+// knows what is done to it. The error is an *ArgumentError, of a stream that is of no use now; any other meets what is done to the stream next.
 func (r *Rank) capturing() (bool, error) {
 	if len(r.g.cfg.Streams) == 0 || r.g.recording.Load() != nil {
 		return false, nil
@@ -183,7 +183,7 @@ func (r *Rank) capturing() (bool, error) {
 	case errors.Is(err, launcher.ErrClosed):
 		return false, &ArgumentError{Rank: r.id, Arg: "streams", Detail: "the rank's stream was closed ahead of the group: make a new group", Err: err}
 	}
-	return taken, err
+	return taken && err == nil, nil
 }
 
 // idleStream refuses what cannot be done while the caller captures on the rank's stream.

@@ -5,9 +5,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/fenceline/fenceline/flags/stress"
-	"github.com/fenceline/fenceline/launcher"
 )
 
 // The ranks of a group that can all be waiting on a device for one more leave one of its SMs empty, whatever the algorithm and the blocks.
@@ -50,26 +47,15 @@ func TestKernelNeedsAnSM(t *testing.T) {
 			}
 			ctx, cancel := r.ctx()
 			defer cancel()
-			_, err := g.Rank(0).Stream().Query() // time passes while somebody asks
-			require.NoError(t, err)
-
-			m, err := rt.Load(0, "stress.ptx", stress.Kernels(rt.Devices()[0].SM()))
-			require.NoError(t, err)
-			pause, err := m.Kernel(stress.PauseKernel)
-			require.NoError(t, err)
-			args, err := pause.Pack(uint64(1000))
-			require.NoError(t, err)
 			s, err := rt.NewStream(0)
 			require.NoError(t, err)
 			done, err := rt.NewEvent(0, false)
 			require.NoError(t, err)
-			shape := launcher.Linear(1, 1)
-			shape.Shared = uint32(rt.Devices()[0].SharedPerBlock)
-			for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); { // the others' blocks are all there
+			for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); { // time passes while somebody asks: the others' blocks are all there
 				_, err := g.Rank(0).Stream().Query()
 				require.NoError(t, err)
 			}
-			require.NoError(t, pause.Launch(s, shape, args))
+			pauseWith(t, rt, s, time.Microsecond, rt.Devices()[0].SharedPerBlock)
 			require.NoError(t, s.Record(done))
 			require.NoError(t, g.Rank(late).Stream().Wait(done))
 			require.NoError(t, g.Rank(late).AllReduce(in[late], out[late], c.count, c.dt))
@@ -78,7 +64,6 @@ func TestKernelNeedsAnSM(t *testing.T) {
 			require.NoError(t, s.Sync(ctx))
 			require.NoError(t, done.Close())
 			require.NoError(t, s.Close())
-			require.NoError(t, m.Close())
 		})
 	}
 }

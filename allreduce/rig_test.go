@@ -72,6 +72,12 @@ func newGroup(t testing.TB, rt *launcher.Runtime, cfg Config) *Group {
 // pause keeps a stream of device 0 busy for a time.
 func pause(t testing.TB, rt *launcher.Runtime, s *launcher.Stream, d time.Duration) {
 	t.Helper()
+	pauseWith(t, rt, s, d, 0)
+}
+
+// pauseWith is pause by a kernel that has so many bytes of shared memory.
+func pauseWith(t testing.TB, rt *launcher.Runtime, s *launcher.Stream, d time.Duration, shared int) {
+	t.Helper()
 	m, err := rt.Load(0, "stress.ptx", stress.Kernels(rt.Devices()[0].SM()))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, m.Close()) })
@@ -79,8 +85,13 @@ func pause(t testing.TB, rt *launcher.Runtime, s *launcher.Stream, d time.Durati
 	require.NoError(t, err)
 	args, err := k.Pack(uint64(d.Nanoseconds()))
 	require.NoError(t, err)
-	require.NoError(t, k.Launch(s, launcher.Linear(1, 1), args))
+	shape := launcher.Linear(1, 1)
+	shape.Shared = uint32(shared)
+	require.NoError(t, k.Launch(s, shape, args))
 }
+
+// refresh is REFRESH of kernels/fenceline.cuh.
+const refresh = 1 << 20
 
 const (
 	guard   = 256 // bytes kept around every buffer

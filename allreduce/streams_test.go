@@ -22,6 +22,24 @@ func given(t testing.TB, rt *launcher.Runtime, ranks int) []*launcher.Stream {
 	return list
 }
 
+// beginAll begins a capture on each of the streams.
+func beginAll(t testing.TB, streams []*launcher.Stream) {
+	t.Helper()
+	for _, s := range streams {
+		require.NoError(t, s.BeginCapture())
+	}
+}
+
+// dropAll ends the captures, which are good, and throws them away.
+func dropAll(t testing.TB, streams []*launcher.Stream) {
+	t.Helper()
+	for _, s := range streams {
+		graph, err := s.EndCapture()
+		require.NoError(t, err)
+		require.NoError(t, graph.Close())
+	}
+}
+
 // A group works on the caller's streams, and leaves them open.
 func TestGivenStreams(t *testing.T) {
 	rt := openAny(t)
@@ -67,9 +85,7 @@ func TestCallersCapture(t *testing.T) {
 			for i, c := range trials {
 				rigs[i] = newRig(t, g, 16<<10)
 				in, out, _, _ := rigs[i].views(c)
-				for _, s := range streams {
-					require.NoError(t, s.BeginCapture())
-				}
+				beginAll(t, streams)
 				require.NoError(t, g.AllReduce(in, out, c.count, c.dt))
 				ctx, cancel := eager.ctx()
 				require.ErrorContains(t, g.Rank(1).Sync(ctx), "rank 1: sync: a capture is under way on the rank's stream")
@@ -111,18 +127,12 @@ func TestCallersCaptureRefuses(t *testing.T) {
 		g := newGroup(t, rt, Config{Streams: streams, Share: true, Algorithm: alg})
 		r := newRig(t, g, 4096)
 		in, out, _, _ := r.views(trial{count: 100})
-		for _, s := range streams {
-			require.NoError(t, s.BeginCapture())
-		}
+		beginAll(t, streams)
 		err := g.AllReduce(in, out, 100, F32)
 		var arg *ArgumentError
 		require.ErrorAs(t, err, &arg)
 		require.ErrorContains(t, err, "calls by "+alg.String()+" are not taken in")
-		for _, s := range streams {
-			graph, err := s.EndCapture()
-			require.NoError(t, err)
-			require.NoError(t, graph.Close())
-		}
+		dropAll(t, streams)
 		r.run(trial{count: 100})
 	}
 }
@@ -136,44 +146,32 @@ func TestDuringCallersCapture(t *testing.T) {
 	c := trial{count: 100}
 	gr, rigs := capture(t, g, 4096, []trial{c})
 	in, out, _, _ := r.views(c)
-	begin := func(list []*launcher.Stream) {
-		for _, s := range list {
-			require.NoError(t, s.BeginCapture())
-		}
-	}
-	end := func(list []*launcher.Stream) {
-		for _, s := range list {
-			graph, err := s.EndCapture()
-			require.NoError(t, err)
-			require.NoError(t, graph.Close())
-		}
-	}
 	refused := func(err error, text string) {
 		t.Helper()
 		var arg *ArgumentError
 		require.ErrorAs(t, err, &arg)
 		require.ErrorContains(t, err, text)
 	}
-	begin(streams)
+	beginAll(t, streams)
 	refused(gr.Launch(), "rank 0: launch: a capture is under way")
 	_, err := g.Capture(func() error { return nil })
 	refused(err, "rank 0: capture: a capture is under way")
 	err = g.Close()
 	require.ErrorIs(t, err, ErrBusy)
 	refused(err, "rank 0: close: a capture is under way")
-	end(streams)
+	dropAll(t, streams)
 
-	begin(streams[1:]) // on one of them
+	beginAll(t, streams[1:]) // on one of them
 	refused(g.AllReduce(in, out, c.count, c.dt), "rank 1: capture: a capture is under way on the stream of this rank or of rank 0, and not on both")
-	end(streams[1:])
+	dropAll(t, streams[1:])
 
-	begin(streams)
+	beginAll(t, streams)
 	_, err = streams[0].Query() // which a capture does not forgive
 	require.ErrorIs(t, err, launcher.ErrCapture)
 	refused(g.AllReduce(in, out, c.count, c.dt), "rank 0: capture: the capture on the rank's stream is void")
 	_, err = streams[0].EndCapture()
 	require.ErrorIs(t, err, launcher.ErrCapture)
-	end(streams[1:])
+	dropAll(t, streams[1:])
 
 	require.NoError(t, g.Err())
 	r.run(c)
@@ -229,16 +227,14 @@ func TestGivenStreamsRefused(t *testing.T) {
 		"rank 1: streams: a capture is under way on it":                       {Streams: []*launcher.Stream{s[0], s[3]}},
 	} {
 		if want == "rank 1: streams: a capture is under way on it" {
-			require.NoError(t, s[3].BeginCapture())
+			beginAll(t, s[3:])
 		}
 		_, err := NewGroup(rt, c)
 		var arg *ArgumentError
 		require.ErrorAs(t, err, &arg, want)
 		require.ErrorContains(t, err, want)
 		if want == "rank 1: streams: a capture is under way on it" {
-			graph, err := s[3].EndCapture()
-			require.NoError(t, err)
-			require.NoError(t, graph.Close())
+			dropAll(t, s[3:])
 		}
 	}
 }

@@ -130,7 +130,7 @@ func (d *driver) StreamDestroy(dev int, s gpu.Stream) error {
 		return err
 	}
 	// Destroying a capturing stream would leave the capture without an end.
-	if st.capturing.Load() && !st.foreign {
+	if st.capturing.Load() { // never of a foreign one
 		var g C.CUgraph
 		if C.fl_capture_end(d.lib, ctx, C.CUstream(s), &g) == 0 && g != 0 {
 			C.fl_graph_destroy(d.lib, ctx, g)
