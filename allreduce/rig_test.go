@@ -72,11 +72,11 @@ func newGroup(t testing.TB, rt *launcher.Runtime, cfg Config) *Group {
 // pause keeps a stream of device 0 busy for a time.
 func pause(t testing.TB, rt *launcher.Runtime, s *launcher.Stream, d time.Duration) {
 	t.Helper()
-	pauseWith(t, rt, s, d, 0)
+	pauser(t, rt, d, 0)(s)
 }
 
-// pauseWith is pause by a kernel that has so many bytes of shared memory.
-func pauseWith(t testing.TB, rt *launcher.Runtime, s *launcher.Stream, d time.Duration, shared int) {
+// pauser loads a kernel that keeps a stream of device 0 busy for a time, and has so many bytes of shared memory: its launch does no more than that.
+func pauser(t testing.TB, rt *launcher.Runtime, d time.Duration, shared int) func(*launcher.Stream) {
 	t.Helper()
 	m, err := rt.Load(0, "stress.ptx", stress.Kernels(rt.Devices()[0].SM()))
 	require.NoError(t, err)
@@ -87,7 +87,10 @@ func pauseWith(t testing.TB, rt *launcher.Runtime, s *launcher.Stream, d time.Du
 	require.NoError(t, err)
 	shape := launcher.Linear(1, 1)
 	shape.Shared = uint32(shared)
-	require.NoError(t, k.Launch(s, shape, args))
+	return func(s *launcher.Stream) {
+		t.Helper()
+		require.NoError(t, k.Launch(s, shape, args))
+	}
 }
 
 // refresh is REFRESH of kernels/fenceline.cuh.
