@@ -1,6 +1,7 @@
 package allreduce
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"testing"
@@ -90,4 +91,18 @@ func TestOptionalKernels(t *testing.T) {
 	for a, k := range sources {
 		require.Equal(t, Algorithm(a).wide(), kernels.Optional(k.file), k.file)
 	}
+}
+
+// Numbers that kernels and host both rely on are written once on each side.
+func TestNumbersOfKernels(t *testing.T) {
+	for text, file := range map[string]string{
+		fmt.Sprintf("constexpr u64 EARLY_BYTES = %d << 10;", earlyBytes>>10): "reduce.cuh",
+		"constexpr u32 REFRESH = 1u << 20;":                                  "fenceline.cuh", // refresh
+		fmt.Sprintf("PACKETS = %d;", widePackets):                            "wide.cuh",
+	} {
+		source, err := kernels.Source(file)
+		require.NoError(t, err)
+		require.Contains(t, string(source), text, file)
+	}
+	require.Equal(t, 1<<20, refresh)
 }

@@ -69,30 +69,6 @@ func TestKernelNeedsAnSM(t *testing.T) {
 	}
 }
 
-// Loading waits for the kernels that run on its device. The rank that their calls wait for can be called meanwhile.
-func TestLoadBesideCall(t *testing.T) {
-	rt := openAny(t)
-	g := newGroup(t, rt, Config{Devices: []int{0, 0}, Timeout: 20 * time.Second})
-	r := newRig(t, g, 4096)
-	c := trial{count: 500, dt: F32}
-	inputs, want := r.fill(c)
-	in, out, _, _ := r.views(c)
-	require.NoError(t, g.Rank(0).AllReduce(in[0], out[0], c.count, c.dt))
-	loads := make(chan error)
-	go func() {
-		other, err := NewGroup(rt, Config{Devices: []int{0, 0}, Share: true})
-		if err == nil {
-			err = other.Close()
-		}
-		loads <- err
-	}()
-	time.Sleep(300 * time.Millisecond) // so that it has begun to load
-	require.NoError(t, g.Rank(1).AllReduce(in[1], out[1], c.count, c.dt))
-	require.NoError(t, <-loads)
-	r.sync()
-	r.verify(c, inputs, want)
-}
-
 // Where there is room for one call and not for the next beside it, each begins when the one ahead has ended. More than there is room for is refused.
 func TestRoomForOneCall(t *testing.T) {
 	rt := openEmu(t, "nvlink", 1)

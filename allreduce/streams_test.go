@@ -179,7 +179,7 @@ func TestDuringCallersCapture(t *testing.T) {
 	require.NoError(t, gr.Close())
 }
 
-// A group is made while the caller's stream is busy, without waiting for it.
+// A group is made while the caller's stream is busy: loading waits for the kernel that runs there, and no other thing has to be idle.
 func TestGivenStreamBusy(t *testing.T) {
 	rt := openAny(t)
 	streams := given(t, rt, 2)

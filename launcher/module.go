@@ -27,6 +27,9 @@ type Module struct {
 // Load compiles PTX text for dev and loads it completely, so that no later launch has to. name is
 // for messages, usually the file's name. PTX that does not parse, compile or suit the device is
 // ErrInvalidPTX; PTX newer than the driver is ErrDriverTooOld and names the driver needed.
+//
+// The driver waits for the kernels that run on dev, as long as they take, and launches none there meanwhile: load ahead of a kernel that waits
+// for one that is yet to be launched.
 func (rt *Runtime) Load(dev int, name string, ptx []byte) (*Module, error) {
 	ms, err := rt.LoadAll([]int{dev}, name, ptx)
 	if err != nil {
