@@ -25,13 +25,13 @@ __global__ void __launch_bounds__(512, 2) spin(volatile unsigned* stop, unsigned
     volatile unsigned local[STACK ? STACK / 4 : 1];
     unsigned r[44];  // so that a thread takes some 56 registers, and a block half an SM's
     for (int i = 0; i < 44; i++) r[i] = sink[i];
-    if (SMEM) shared[threadIdx.x] = r[3];
+    if constexpr (SMEM != 0) shared[threadIdx.x] = r[3];
     unsigned long long begin, now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
     do {
 #pragma unroll
         for (int i = 0; i < 44; i++) r[i] = r[i] * 3 + r[(i + 7) % 44];
-        if (STACK) {
+        if constexpr (STACK != 0) {
             local[r[0] % (STACK / 4)] = r[1];
             r[2] += local[r[3] % (STACK / 4)];
         }
@@ -48,12 +48,12 @@ __global__ void tiny(unsigned* p, int k) {
     __shared__ unsigned shared[SMEM ? SMEM / 4 : 1];
     volatile unsigned local[STACK ? STACK / 4 : 1];
     extern __shared__ unsigned dynamic[];
-    if (SMEM) {
+    if constexpr (SMEM != 0) {
         shared[threadIdx.x] = k;
         __syncthreads();
         k += shared[k & 3];
     }
-    if (STACK) {
+    if constexpr (STACK != 0) {
         local[k % (STACK / 4)] = k;
         k += local[(k + 1) % (STACK / 4)];
     }
