@@ -58,8 +58,8 @@ type Group struct {
 
 // NewGroup makes a group on rt: finds the algorithms that the devices can do, loads the kernels, and
 // allocates the flags, staging and packets of every rank. Everything the group needs is loaded here, so that no later
-// call loads anything while a peer waits. Loading waits for the kernels that run on the device, and keeps others from being launched there (see
-// launcher.Runtime.Load): where ranks share a device, make a group while no call of another is under way, or that one fails for its timeout. Close
+// call loads anything while a peer waits. Loading and freeing wait for the kernels that run on the device, and keep others from being launched there (see
+// launcher.Runtime.Load): where ranks share a device, make and close a group while no call of another is under way, or that one may fail for its timeout. Close
 // it before rt.
 //
 // Direct kernels wait for their peers on the device. Several groups may use one device, as far as there is room for the blocks of all of
@@ -486,7 +486,7 @@ func (g *Group) diagnose(own int) error {
 // Close refuses new calls, waits for queued work, at most a little longer than Config.Timeout, and frees everything.
 // It returns a failure that no Sync has reported, and what could not be freed, each failure once. A capture under way
 // fails. After ErrBusy, when the work or the capture did not end in time, it can be called again; closing again does
-// nothing.
+// nothing. Where ranks share a device, no call of another group should be under way there, as with NewGroup.
 func (g *Group) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Timeout+5*time.Second)
 	defer cancel()

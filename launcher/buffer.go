@@ -149,7 +149,7 @@ func (a *allocation) String() string {
 
 // Free returns the memory. Only a whole buffer from Alloc is freed; for a wrapped one it ends its
 // use and leaves the memory alone; a slice is refused. Freeing again does nothing. No queued
-// work may still use the memory.
+// work may still use the memory. For device memory the driver waits for the kernels that run on the device, as Runtime.Load does.
 func (b Buffer) Free() error {
 	a := b.a
 	switch {
