@@ -16,6 +16,7 @@ for out in "$@"; do
 	runs=$((runs + 1))
 	mkdir "$work/$runs"
 	tar xzf "$out/results.tar.gz" -C "$work/$runs"
+	grep -q '^gpus: .* sections: ' "$work/$runs/machine.txt" || { echo "$out is not of scripts/gpu-links.sh: docs/results/README.md says how other results are kept" >&2; exit 2; }
 	cp -r "$work/$runs/." "$work/all"
 done
 

@@ -29,6 +29,9 @@ type checker struct {
 	parsed map[string]*ptx.Module // by file
 }
 
+// machineOnly are flags of every command that mean nothing here.
+var machineOnly = []string{"backend", "machine", "devices"}
+
 func (a *app) checkCommand() *cobra.Command {
 	o := &checkOptions{}
 	c := &cobra.Command{
@@ -49,6 +52,12 @@ ones once, the table says "all"; where it says "some", the last line gives the r
 			return a.check(&checker{app: a, checkOptions: *o, ctx: c.Context(), given: c.Flags().Changed, parsed: map[string]*ptx.Module{}})
 		}),
 	}
+	c.SetHelpFunc(func(c *cobra.Command, args []string) {
+		for _, m := range machineOnly {
+			c.InheritedFlags().Lookup(m).Hidden = true
+		}
+		c.Parent().HelpFunc()(c, args)
+	})
 	f := c.Flags()
 	f.StringVar(&o.ptx, "ptx", "", "PTX file of a kernel to check, with --spec")
 	f.StringVar(&o.spec, "spec", "", "what is launched on what memory, and what must come out")
@@ -102,7 +111,7 @@ func (a *app) check(c *checker) error {
 func (c *checker) usage() error {
 	modes := []string{"ptx", "litmus", "gate", "faults"}
 	modes = slices.DeleteFunc(modes, func(m string) bool { return !c.given(m) })
-	for _, m := range []string{"backend", "machine", "devices"} {
+	for _, m := range machineOnly {
 		if c.given(m) {
 			return usagef("--"+m, "", "check runs kernels in the memory model and on no machine: leave it out")
 		}
