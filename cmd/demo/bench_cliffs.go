@@ -12,13 +12,14 @@ import (
 // cliffSlack is what counts as none: times of one size vary by some percent.
 const cliffSlack = 0.10
 
-// cliff is two sizes between which the time of auto, out of place, does not grow as it should: the larger one is faster, or one element more
+// cliff is two sizes between which the time of auto does not grow as it should: the larger one is faster, or one element more
 // costs much more.
 type cliff struct {
-	Ranks int             `json:"ranks"`
-	DType allreduce.DType `json:"dtype"`
-	Small cliffEdge       `json:"small"`
-	Large cliffEdge       `json:"large"`
+	InPlace bool            `json:"in_place,omitempty"`
+	Ranks   int             `json:"ranks"`
+	DType   allreduce.DType `json:"dtype"`
+	Small   cliffEdge       `json:"small"`
+	Large   cliffEdge       `json:"large"`
 }
 
 type cliffEdge struct {
@@ -31,22 +32,39 @@ func (c *cliff) String() string {
 	edge := func(e cliffEdge) string {
 		return fmt.Sprintf("%d bytes %.2f us (%v)", e.Bytes, e.TimeUS, e.Plan.Algorithm)
 	}
-	return fmt.Sprintf("%d ranks, %v: %s, %s", c.Ranks, c.DType, edge(c.Small), edge(c.Large))
+	place := choice(c.InPlace, ", in place", "")
+	return fmt.Sprintf("%d ranks, %v%s: %s, %s", c.Ranks, c.DType, place, edge(c.Small), edge(c.Large))
 }
 
-// findCliffs looks at what auto took.
-func findCliffs(results []benchResult) (found []cliff) {
-	var rows []benchResult
+// findCliffs looks at what auto took, out of place and in place.
+func findCliffs(results []benchResult) []cliff {
+	var outOfPlace, inPlace []benchResult
 	for _, r := range results {
-		if r.Name == allreduce.Auto.String() && r.Out.Samples > 0 && r.Plan != nil {
-			rows = append(rows, r)
+		if r.Name != allreduce.Auto.String() || r.Plan == nil {
+			continue
+		}
+		if r.Out.Samples > 0 {
+			outOfPlace = append(outOfPlace, r)
+		}
+		if r.Out = r.In; r.Out.Samples > 0 {
+			inPlace = append(inPlace, r)
 		}
 	}
+	found := cliffsOf(outOfPlace)
+	for _, c := range cliffsOf(inPlace) {
+		c.InPlace = true
+		found = append(found, c)
+	}
+	return found
+}
+
+// cliffsOf goes by the times out of place.
+func cliffsOf(rows []benchResult) (found []cliff) {
 	slices.SortStableFunc(rows, func(a, b benchResult) int {
 		return cmp.Or(cmp.Compare(a.Ranks, b.Ranks), cmp.Compare(a.DType, b.DType), cmp.Compare(a.Count, b.Count))
 	})
 	add := func(a, b *benchResult) {
-		found = append(found, cliff{a.Ranks, a.DType, cliffEdge{a.Bytes, a.Out.TimeUS, a.Plan}, cliffEdge{b.Bytes, b.Out.TimeUS, b.Plan}})
+		found = append(found, cliff{false, a.Ranks, a.DType, cliffEdge{a.Bytes, a.Out.TimeUS, a.Plan}, cliffEdge{b.Bytes, b.Out.TimeUS, b.Plan}})
 	}
 	var slowest, told *benchResult // of the smaller sizes, and the one that was last told of
 	for i := range rows {

@@ -36,6 +36,20 @@ func TestFindCliffs(t *testing.T) {
 	var out bytes.Buffer
 	printCliffs(&out, found)
 	require.Contains(t, out.String(), "2 ranks, bf16: 8192 bytes 8.00 us (oneshot-pull), 16384 bytes 4.00 us (oneshot-pull)")
+	for i := range results { // the same times, the other way round
+		results[i].In, results[i].Out = results[i].Out, benchTimes{TimeUS: 1, Samples: 3}
+	}
+	inPlace := findCliffs(results)
+	require.Len(t, inPlace, 5)
+	for i, c := range inPlace {
+		require.True(t, c.InPlace)
+		require.False(t, found[i].InPlace)
+		c.InPlace = false
+		require.Equal(t, found[i], c)
+	}
+	out.Reset()
+	printCliffs(&out, inPlace[1:2])
+	require.Contains(t, out.String(), "2 ranks, bf16, in place: 8192 bytes 8.00 us")
 	out.Reset()
 	printCliffs(&out, nil)
 	require.Contains(t, out.String(), "No cliff")

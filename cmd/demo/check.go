@@ -66,7 +66,7 @@ ones once, the table says "all"; where it says "some", the last line gives the r
 	f.StringVar(&o.litmus, "litmus", "", "file or folder of litmus tests to run")
 	f.BoolVar(&o.faults, "faults", false, "show that classic faults are found")
 	f.BoolVar(&o.gate, "gate", false, "weaken every instruction that orders anything, one at a time: each must be found, or known to be redundant")
-	f.StringVar(&o.only, "only", "", "of the shipped cases, those whose name holds this")
+	f.StringVar(&o.only, "only", "", "of the shipped cases, those whose name holds this; with --gate, the others of the same kernels are asked about what these do not catch")
 	f.BoolVar(&o.exhaustive, "exhaustive", false, "no random executions: only the systematic search, each class of equivalent ones once, to its end if --executions lets it")
 	f.Uint64Var(&o.executions, "executions", 0, "executions of each case, at most: so many at random, and so many systematically (default 300 and 300; with --exhaustive alone 1000000)")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the random choices")

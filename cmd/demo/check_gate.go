@@ -51,25 +51,38 @@ func (c *checker) runGate() error {
 		source string
 		sm     int
 	}
-	missing := map[build]int{} // of the cases of a build that is weakened, those that --only leaves out
-	for _, k := range kernels.GateCases() {
-		missing[build{k.Source, k.SM}]++
+	parse := func(k *kernels.Case) (check.GateCase, error) {
+		s, err := shippedSource(k)
+		if err != nil {
+			return check.GateCase{}, err
+		}
+		spec, err := check.ParseSpec(s.specFile, string(s.spec))
+		return check.GateCase{Name: s.name, Spec: spec, File: s.ptxFile, PTX: s.ptx, Set: s.set, Lines: kernels.Lines, Calls: kernels.Calls, Entries: s.entries}, err
 	}
-	var cases []check.GateCase
+	var cases, others []check.GateCase // others are those of the builds that are weakened, which --only leaves out
+	weakened, taken := map[build]bool{}, map[string]bool{}
 	for i := range all {
-		missing[build{all[i].Source, all[i].SM}]--
 		if c.ctx.Err() != nil {
 			return c.printGate(&gateReport{Interrupted: true}, nil, false)
 		}
-		s, err := shippedSource(&all[i])
+		one, err := parse(&all[i])
 		if err != nil {
 			return err
 		}
-		spec, err := check.ParseSpec(s.specFile, string(s.spec))
+		cases = append(cases, one)
+		weakened[build{all[i].Source, all[i].SM}], taken[one.Name] = true, true
+	}
+	for _, k := range kernels.GateCases() {
+		if !weakened[build{k.Source, k.SM}] {
+			continue
+		}
+		one, err := parse(&k)
 		if err != nil {
 			return err
 		}
-		cases = append(cases, check.GateCase{Name: s.name, Spec: spec, File: s.ptxFile, PTX: s.ptx, Set: s.set, Lines: kernels.Lines, Calls: kernels.Calls, Entries: s.entries})
+		if !taken[one.Name] {
+			others = append(others, one)
+		}
 	}
 	text, err := kernels.Redundant()
 	if err != nil {
@@ -87,7 +100,7 @@ func (c *checker) runGate() error {
 			progress.close()
 		}
 	}()
-	found, err := check.Gate(c.ctx, cases, check.GateOptions{Executions: c.executions, Seed: c.seed, Redundant: redundant, SourceText: sourceText,
+	found, err := check.Gate(c.ctx, cases, check.GateOptions{Executions: c.executions, Seed: c.seed, Redundant: redundant, Others: others, SourceText: sourceText,
 		Progress: func(done, total int) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -106,11 +119,7 @@ func (c *checker) runGate() error {
 	if err != nil {
 		return c.printGate(&gateReport{Interrupted: true, total: mutants}, found, false)
 	}
-	complete := true
-	for i := range all {
-		complete = complete && missing[build{all[i].Source, all[i].SM}] == 0
-	}
-	return c.printGate(&gateReport{}, found, complete)
+	return c.printGate(&gateReport{}, found, len(others) == 0)
 }
 
 // sourceText is a line of a shipped source.

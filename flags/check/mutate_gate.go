@@ -87,6 +87,7 @@ type GateOptions struct {
 	Executions uint64 // of one mutant in one case, at most; 0: 300
 	Seed       uint64
 	Redundant  []Redundancy
+	Others     []GateCase                           // asked about what runs in the cases and none of them catches
 	SourceText func(source string, line int) string // a line of a source, to match Redundancy.Source; nil: none match
 	Progress   func(done, total int)                // from several goroutines
 }
@@ -96,6 +97,7 @@ type gate struct {
 	o     GateOptions
 	entry string
 	cases []GateCase
+	other []GateCase
 	text  []byte // of the module, with the entries that the cases launch
 	file  string
 }
@@ -146,7 +148,7 @@ func gatesOf(ctx context.Context, cases []GateCase, o GateOptions) ([]*gate, err
 			return nil, err
 		}
 		for _, e := range launched {
-			if c.Entries != nil && !slices.Contains(c.Entries, e) {
+			if !c.weakens(e) {
 				continue
 			}
 			i := slices.IndexFunc(gates, func(g *gate) bool { return g.file == c.File && g.entry == e })
@@ -158,10 +160,26 @@ func gatesOf(ctx context.Context, cases []GateCase, o GateOptions) ([]*gate, err
 			keep[gates[i]] = append(keep[gates[i]], launched...)
 		}
 	}
+	for _, c := range o.Others {
+		launched, err := c.Spec.Entries(c.Set)
+		if err != nil {
+			return nil, err
+		}
+		for _, g := range gates {
+			if g.file == c.File && slices.Contains(launched, g.entry) && c.weakens(g.entry) {
+				g.other, keep[g] = append(g.other, c), append(keep[g], launched...)
+			}
+		}
+	}
 	for _, g := range gates {
 		g.text = Isolate(g.text, keep[g])
 	}
 	return gates, nil
+}
+
+// weakens is whether an entry that the case launches is to be weakened.
+func (c *GateCase) weakens(entry string) bool {
+	return c.Entries == nil || slices.Contains(c.Entries, entry)
 }
 
 // mutants are those of the entry; of choices between no displacement and another, those whose source says that they are of halves.
@@ -197,6 +215,11 @@ func (g *gate) run(ctx context.Context, progress func(int)) ([]Judged, error) {
 		} else if err := g.judge(ctx, j, cases, r != nil); err != nil {
 			return err
 		}
+		if j.Fate == NotCaught && r == nil && len(g.other) > 0 {
+			if err := g.judge(ctx, j, g.other, false); err != nil {
+				return err
+			}
+		}
 		if j.Fate == NotCaught && r != nil {
 			j.Fate, j.Reason = Harmless, r.Reason
 		}
@@ -219,19 +242,26 @@ var weakParams = map[string]string{"halves": "1"}
 func (g *gate) params(ctx context.Context) ([]Judged, error) {
 	var all []Judged
 	for _, name := range slices.Sorted(maps.Keys(weakParams)) {
-		cases := []GateCase{}
-		for _, c := range g.cases {
-			if slices.ContainsFunc(c.Spec.Params, func(p SpecParam) bool { return p.Name == name }) {
-				c.Set = maps.Clone(c.Set)
-				c.Set[name] = weakParams[name]
-				cases = append(cases, c)
+		weakened := func(list []GateCase) (cases []GateCase) {
+			for _, c := range list {
+				if slices.ContainsFunc(c.Spec.Params, func(p SpecParam) bool { return p.Name == name }) {
+					c.Set = maps.Clone(c.Set)
+					c.Set[name] = weakParams[name]
+					cases = append(cases, c)
+				}
 			}
+			return cases
 		}
+		cases, other := weakened(g.cases), weakened(g.other)
 		if len(cases) == 0 {
 			continue
 		}
 		j := Judged{Kernel: g.entry, Mutant: Mutant{File: g.file, Text: "the spec's " + name, What: weakParams[name], PTX: g.text}}
-		if err := g.judge(ctx, &j, cases, false); err != nil {
+		err := g.judge(ctx, &j, cases, false)
+		if err == nil && j.Fate == NotCaught && len(other) > 0 {
+			err = g.judge(ctx, &j, other, false)
+		}
+		if err != nil {
 			return all, err
 		}
 		j.PTX = nil

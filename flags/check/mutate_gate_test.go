@@ -13,9 +13,14 @@ import (
 
 // The gate on one kernel: what orders something is missed, the host's part too, and the reviewed list is heeded.
 func TestGate(t *testing.T) {
-	var cases []GateCase
+	var cases, others []GateCase
 	for _, c := range kernels.GateCases() {
-		if c.SM != 90 || c.Set != "world=2 dtype=f32 count=9 calls=3" {
+		list := &cases
+		switch {
+		case c.SM == 90 && c.Set == "world=2 dtype=f32 count=9 calls=3":
+		case c.SM == 90 && c.Spec == "oneshot_pull" && c.Set == "world=2 dtype=f32 count=321 calls=2 block=64": // two warps
+			list = &others
+		default:
 			continue
 		}
 		mod, err := c.Module()
@@ -26,9 +31,10 @@ func TestGate(t *testing.T) {
 		require.NoError(t, err)
 		spec, err := ParseSpec(c.Spec+".spec", string(specText))
 		require.NoError(t, err)
-		cases = append(cases, GateCase{Name: c.Name(), Spec: spec, File: mod.File, PTX: text, Set: c.Params(), Lines: kernels.Lines, Calls: kernels.Calls})
+		*list = append(*list, GateCase{Name: c.Name(), Spec: spec, File: mod.File, PTX: text, Set: c.Params(), Lines: kernels.Lines, Calls: kernels.Calls})
 	}
 	require.Len(t, cases, 1)
+	require.Len(t, others, 1)
 	redundant := []Redundancy{{"allreduce_oneshot_pull", "bar.warp.sync", "dropped", "", "for this test"}}
 	found, err := Gate(context.Background(), cases, GateOptions{Executions: 20, Redundant: redundant})
 	require.NoError(t, err)
@@ -57,6 +63,24 @@ func TestGate(t *testing.T) {
 	}
 	good, executed := Share(found)
 	require.Less(t, good, executed)
+
+	more, err := Gate(context.Background(), cases, GateOptions{Executions: 20, Redundant: redundant, Others: others})
+	require.NoError(t, err)
+	require.Len(t, more, len(found))
+	asked := 0
+	for i, j := range more {
+		require.Equal(t, found[i].Mutant, j.Mutant)
+		if j.Case == others[0].Name {
+			require.Equal(t, NotCaught, found[i].Fate, "nobody else is asked about what was caught")
+			asked++
+		} else {
+			require.Equal(t, found[i].Fate, j.Fate)
+		}
+		if strings.HasPrefix(j.Text, "bar.red.or.pred") && j.Fate != NotExecuted {
+			require.Equal(t, Caught, j.Fate, j.String())
+		}
+	}
+	require.NotZero(t, asked)
 
 	done, cancel := context.WithCancel(context.Background())
 	cancel()
