@@ -292,12 +292,12 @@ func TestGatherFailureIsTheCause(t *testing.T) {
 	rt := openAny(t)
 	for _, alg := range gatherAlgorithms {
 		for range 20 {
-			g := newGroup(t, rt, Config{Ranks: 8, Algorithm: alg, Timeout: 1})
+			g := newGroup(t, rt, Config{Ranks: 8, Algorithm: alg, Timeout: time.Millisecond})
 			r := newRig(t, g, 4096)
 			in, out, _, _ := r.views(trial{count: 500})
 			late := &g.ranks[5].mu
 			late.Lock()
-			time.AfterFunc(5*time.Millisecond, late.Unlock)
+			time.AfterFunc(20*time.Millisecond, late.Unlock)
 			err := g.AllReduce(in, out, 500, F32)
 			require.ErrorIs(t, err, ErrAbsent)
 			require.NotErrorIs(t, err, ErrFailed)

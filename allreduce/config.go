@@ -57,7 +57,7 @@ type Config struct {
 	// staged like any other, because the second flag exchange costs more than the copy. 0 is 1 MiB; 1 is always. In two-shot
 	// pull, which has that exchange in any case, they always do.
 	DirectBytes uint64
-	// Timeout bounds how long one rank waits for another. 0 is 10 s.
+	// Timeout bounds how long one rank waits for another: 1 ms to 24 h. 0 is 10 s.
 	Timeout time.Duration
 	// Blocks and Threads fix the grid of the summing kernel. 0 chooses by size.
 	Blocks, Threads int
@@ -93,11 +93,12 @@ type Config struct {
 const DefaultMaxBytes = 9 << 19
 
 const (
-	defaultDirect  = 1 << 20
-	defaultTimeout = 10 * time.Second
-	longestTimeout = 24 * time.Hour
-	mostMaxBytes   = 32 << 30 // packs have 32-bit indices
-	mostPushBytes  = 4 << 30  // the kernels count pairs of words in 32 bits
+	defaultDirect   = 1 << 20
+	defaultTimeout  = 10 * time.Second
+	shortestTimeout = time.Millisecond
+	longestTimeout  = 24 * time.Hour
+	mostMaxBytes    = 32 << 30 // packs have 32-bit indices
+	mostPushBytes   = 4 << 30  // the kernels count pairs of words in 32 bits
 )
 
 func bad(arg, format string, args ...any) error {
@@ -140,8 +141,8 @@ func (c *Config) validate(rt *launcher.Runtime) error {
 		return bad("MaxBytes", "%d is above 32 GiB", c.MaxBytes)
 	case c.PushBytes%16 != 0 || c.PushBytes > mostPushBytes:
 		return bad("PushBytes", "%d: use a multiple of 16 up to 4 GiB", c.PushBytes)
-	case c.Timeout < 0 || c.Timeout > longestTimeout:
-		return bad("Timeout", "%v: use up to %v, or 0 for %v", c.Timeout, longestTimeout, defaultTimeout)
+	case c.Timeout != 0 && (c.Timeout < shortestTimeout || c.Timeout > longestTimeout):
+		return bad("Timeout", "%v: use %v to %v, or 0 for %v", c.Timeout, shortestTimeout, longestTimeout, defaultTimeout)
 	case c.Blocks < 0 || c.Blocks > flags.MaxBlocks:
 		return bad("Blocks", "%d: use 1 to %d, or 0 to choose by size", c.Blocks, flags.MaxBlocks)
 	case c.Threads < 0 || c.Threads > maxThreads || c.Threads%32 != 0:

@@ -73,7 +73,8 @@ const (
 	boxParts    = 2 // places that a box has for the packets of each rank: two halves, or with two-shot one for parts and one for sums
 )
 
-// setEpochs makes all flags, packets and counts those of the call before the first. It does so on a stream of its own: the caller's may be busy.
+// setEpochs makes all flags, packets and counts those of the call before the first. It does so on a stream of its own, as the caller's may be
+// busy, and waits longer than ranks do for each other, for it is freed where that fails.
 func (r *Rank) setEpochs() (err error) {
 	s, first := &r.scratch, r.g.cfg.FirstEpoch
 	stream, err := r.g.rt.NewStream(r.dev)
@@ -81,7 +82,7 @@ func (r *Rank) setEpochs() (err error) {
 		return err
 	}
 	defer func() { err = joined(err, stream.Close()) }()
-	ctx, cancel := context.WithTimeout(context.Background(), r.g.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), max(r.g.cfg.Timeout, defaultTimeout))
 	defer cancel()
 	for _, b := range append([]launcher.Buffer{s.pad}, s.box[:]...) {
 		var err error

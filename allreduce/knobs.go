@@ -159,7 +159,7 @@ var knobTable = []Knob{
 		func(k *Knobs, v string) bool {
 			d, err := time.ParseDuration(v)
 			k.Timeout = d
-			return err == nil && d >= time.Millisecond && d <= longestTimeout
+			return err == nil && d >= shortestTimeout && d <= longestTimeout
 		}},
 	{knobNCCL, "0, 1", "1 allows auto to take nccl where a tuning table asks for it, whose sums are not in rank order",
 		func(k *Knobs, v string) bool {

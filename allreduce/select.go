@@ -1,7 +1,9 @@
 package allreduce
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -34,7 +36,7 @@ type Table []Rule
 // Rule prefers an algorithm, and a grid, for some calls.
 type Rule struct {
 	World     int       `json:"world,omitempty"`  // ranks, 0: any
-	DTypes    []DType   `json:"dtypes,omitempty"` // nil: any
+	DTypes    []DType   `json:"dtypes,omitempty"` // none: any
 	From      uint64    `json:"from,omitempty"`   // bytes, inclusive
 	To        uint64    `json:"to,omitempty"`     // bytes, inclusive; 0: no end
 	Algorithm Algorithm `json:"algorithm"`
@@ -42,8 +44,26 @@ type Rule struct {
 	Threads   int       `json:"threads,omitempty"` // per block, a multiple of 32 up to 512; 0: by size
 }
 
+// UnmarshalJSON reads a rule. Fields that it does not know are refused, and so is a list of element types that is none of names, which
+// encoding/json would take for bytes.
+func (r *Rule) UnmarshalJSON(b []byte) error {
+	var names struct {
+		DTypes []*string `json:"dtypes"`
+	}
+	if err := json.Unmarshal(b, &names); err != nil {
+		return err
+	}
+	if i := slices.Index(names.DTypes, nil); i >= 0 {
+		return fmt.Errorf("element type %d of a rule is null: use one of %s", i, strings.Join(dtypeNames[:], ", "))
+	}
+	type plain Rule
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	return dec.Decode((*plain)(r))
+}
+
 func (r *Rule) matches(world int, bytes uint64, dt DType) bool {
-	return (r.World == 0 || r.World == world) && (r.DTypes == nil || slices.Contains(r.DTypes, dt)) &&
+	return (r.World == 0 || r.World == world) && (len(r.DTypes) == 0 || slices.Contains(r.DTypes, dt)) &&
 		bytes >= r.From && (r.To == 0 || bytes <= r.To)
 }
 
@@ -229,6 +249,9 @@ func (s *selector) policy(want Algorithm) (*policy, error) {
 		p.allowed[NCCL] = p.refused[NCCL] == ""
 	}
 	p.last, p.rung = s.rung()
+	if noPull, _ := s.obstacle(); noPull != "" && p.last == Auto && p.allowed[Copy] {
+		p.allowed[Copy], p.refused[Copy] = false, noPull+", and copies would do so over the pairs that the group's kernels write over" // see claimPaths
+	}
 	return p, nil
 }
 
@@ -259,6 +282,8 @@ func (s *selector) nextRung(p policy, refused string) *policy {
 		}
 	}
 	p.last, p.rung = Copy, refused+", so direct kernels cannot run"
+	p.refused[Copy] = s.refuse(Copy)
+	p.allowed[Copy] = p.refused[Copy] == ""
 	if noCopy := s.refuseCopy(); noCopy != "" {
 		p.last, p.rung = Host, refused+"; "+noCopy
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -276,6 +277,24 @@ func TestWriteOnlyLarge(t *testing.T) {
 	}
 }
 
+// A table's rule for copies is passed over where they would take ways that the group's kernels write over, which must then stay open.
+func TestWriteOnlyCopyRule(t *testing.T) {
+	m := probed(2, topo.Measured{}, nil)
+	m.Pairs[0][1], m.Pairs[1][0] = faulty["write-only"], passed
+	g := newGroup(t, openEmu(t, "write-only", 2), Config{Measurement: m, Table: Table{{To: 1000, Algorithm: Host}, {From: 4096, Algorithm: Copy}}})
+	r := newRig(t, g, 8192)
+	for count, want := range map[uint64]Algorithm{10: Host, 500: OneshotPush, 2000: OneshotPush} {
+		p, err := g.Plan(count, F32)
+		require.NoError(t, err)
+		require.Equal(t, want, p.Algorithm)
+		if count == 2000 {
+			require.Contains(t, p.Reason, "a rule for copy is passed over, for 0→1: ")
+			require.Contains(t, p.Reason, "and copies would do so over the pairs that the group's kernels write over")
+		}
+		r.run(trial{count: count, dt: F32})
+	}
+}
+
 // A path that can only be written is open for groups that push and closed for copies: not both at a time.
 func TestPathsLedger(t *testing.T) {
 	rt := openEmu(t, "write-only", 2)
@@ -341,14 +360,14 @@ func TestGroupOverrides(t *testing.T) {
 	_, err = NewGroup(rt, Config{Knobs: Knobs{P2PLevel: numLevels}})
 	require.ErrorIs(t, err, ErrUnknownName)
 
-	cfg := Config{Knobs: Knobs{MaxBytes: 1 << 16, Timeout: 3}}
+	cfg := Config{Knobs: Knobs{MaxBytes: 1 << 16, Timeout: 3 * time.Second}}
 	require.NoError(t, cfg.validate(rt))
 	require.Equal(t, uint64(1<<16), cfg.MaxBytes)
-	require.EqualValues(t, 3, cfg.Timeout)
-	cfg = Config{MaxBytes: 1 << 15, Timeout: 4, Knobs: Knobs{MaxBytes: 1 << 16, Timeout: 3}}
+	require.Equal(t, 3*time.Second, cfg.Timeout)
+	cfg = Config{MaxBytes: 1 << 15, Timeout: 4 * time.Second, Knobs: Knobs{MaxBytes: 1 << 16, Timeout: 3 * time.Second}}
 	require.NoError(t, cfg.validate(rt))
 	require.Equal(t, uint64(1<<15), cfg.MaxBytes)
-	require.EqualValues(t, 4, cfg.Timeout)
+	require.Equal(t, 4*time.Second, cfg.Timeout)
 }
 
 // Wide packets take PTX 8.4. What is not known of a machine speaks against nothing.

@@ -42,6 +42,9 @@ func TestTunedTable(t *testing.T) {
 		{`"world": 2`, `"world": 17`, "17 ranks"},
 		{`"oneshot-push"`, `"auto"`, "prefers algorithm auto"},
 		{`"oneshot-push"`, `"ring"`, "ring"},
+		{`"blocks": 3`, `"blocks": 3, "dtypes": [null]`, "element type 0 of a rule is null: use one of f32"},
+		{`"blocks": 3`, `"blocks": 3, "dtypes": "AgI="`, "dtypes"},
+		{`"blocks": 3`, `"blocks": 3, "dtypes": ["f64"]`, "f64"},
 		{`"allreduce-tuning"`, `"baseline"`, "its kind is"},
 		{`"version": 1`, `"version": 99`, "version 99"},
 		{`"emulated"`, `"emulate"`, "emulate"},
@@ -53,6 +56,8 @@ func TestTunedTable(t *testing.T) {
 		require.ErrorContains(t, err, c.want)
 		require.ErrorContains(t, err, path)
 	}
+	any := Table{{DTypes: []DType{}, Algorithm: TwoshotPull}}
+	require.True(t, any[0].matches(2, 4, BF16), "none named is any, as after Save")
 	require.NoError(t, os.WriteFile(path, text[:len(text)/2], 0o600))
 	_, err = ReadTunedTable(path)
 	require.ErrorIs(t, err, topo.ErrTruncated)
