@@ -7,11 +7,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/fenceline/fenceline/internal/plainfile"
 )
 
 // WriteJSON writes the machine as indented JSON with a final newline.
@@ -54,15 +55,11 @@ func readAll(r io.Reader) ([]byte, error) {
 
 var errTooLong = fmt.Errorf("%w: it is longer than %d MiB, which no machine's record is: name another file", ErrFormat, maxFile>>20)
 
+// readFile is readAll of a plain file; nothing else is opened.
 func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := readAll(f)
-	if errors.Is(err, errTooLong) {
-		return nil, fmt.Errorf("%s: %w", path, err)
+	text, err := plainfile.Read(path, maxFile)
+	if errors.Is(err, plainfile.ErrTooLong) {
+		return nil, fmt.Errorf("%s: %w", path, errTooLong)
 	}
 	return text, err
 }

@@ -6,9 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 	"strings"
+
+	"github.com/fenceline/fenceline/internal/plainfile"
 )
 
 // besideKind is in the first line of a file of --beside, which another program wrote: scripts/symm_mem_bench.py. The lines
@@ -50,7 +51,7 @@ func readBeside(path string) (*besideReport, error) {
 	wrong := func(line int, format string, args ...any) error {
 		return usagef("--beside", path, "line %d: %s: let scripts/symm_mem_bench.py --out write the file", line, fmt.Sprintf(format, args...))
 	}
-	text, err := os.ReadFile(path)
+	text, err := plainfile.Read(path, mostText)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, usagef("--beside", path, "there is no such file: name one that scripts/symm_mem_bench.py --out wrote")

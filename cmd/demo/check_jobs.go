@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/fenceline/fenceline/flags/check"
 	samples "github.com/fenceline/fenceline/flags/check/examples"
+	"github.com/fenceline/fenceline/internal/plainfile"
 	"github.com/fenceline/fenceline/internal/ptx"
 	"github.com/fenceline/fenceline/kernels"
 )
@@ -117,9 +117,15 @@ func entriesOf(m *ptx.Module) []string {
 	return names
 }
 
+// mostText is far more than a file for a flag takes, such as the PTX of a kernel.
+const mostText = 64 << 20
+
 func readFor(flag, path string) ([]byte, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
+	text, err := plainfile.Read(path, mostText)
+	switch {
+	case errors.As(err, new(*plainfile.Error)): // which ends with the remedy
+		return nil, &usageError{Flag: flag, Err: err}
+	case err != nil:
 		return nil, &usageError{Flag: flag, Err: fmt.Errorf("%w: name a file that can be read", err)}
 	}
 	return text, nil

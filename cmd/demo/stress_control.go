@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -131,9 +130,9 @@ func litmusTests(set *stressSettings) ([]*litmus.Test, error) {
 			return nil, &usageError{Flag: "--litmus-files", Value: pattern, Detail: "there is no such file", Err: err}
 		}
 		for _, f := range files {
-			text, err := os.ReadFile(f)
+			text, err := readFor("--litmus-files", f)
 			if err != nil {
-				return nil, &usageError{Flag: "--litmus-files", Value: f, Err: err}
+				return nil, err
 			}
 			more, err := check.ParseLitmus(f, text)
 			if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fenceline/fenceline/allreduce"
 	"github.com/fenceline/fenceline/flags"
+	"github.com/fenceline/fenceline/internal/plainfile"
 	"github.com/fenceline/fenceline/topo"
 )
 
@@ -343,7 +344,7 @@ func unreadable(flag string, err error) error {
 		remedy = "name a file that is there"
 	case errors.Is(err, fs.ErrPermission):
 		remedy = "name a file that may be read"
-	case errors.Is(err, topo.ErrText), errors.Is(err, topo.ErrFormat): // which end with theirs
+	case errors.Is(err, topo.ErrText), errors.Is(err, topo.ErrFormat), errors.As(err, new(*plainfile.Error)): // which end with theirs
 	default:
 		remedy = "name another file"
 	}
