@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // What can be wrong with a saved record. A *RecordError matches one of these, and ErrFormat.
@@ -89,6 +90,7 @@ var (
 	errFolder  = errors.New("this is a folder: name a file in it")
 	errSpecial = errors.New("this is a device, pipe or socket: name a plain file")
 	errLoop    = errors.New("its symbolic links lead in a circle: name a plain file")
+	errNoFiles = errors.New("no file can be made in its folder: name one in another folder")
 )
 
 // writeRecord writes v to a file as writeFile does.
@@ -117,7 +119,7 @@ func writeFile(path, what string, text []byte) (err error) {
 		return err
 	}
 	dir := filepath.Dir(target)
-	f, err := os.CreateTemp(dir, "."+filepath.Base(target)+".*")
+	f, err := temporary(target)
 	if err != nil {
 		return err
 	}
@@ -146,8 +148,34 @@ func writeFile(path, what string, text []byte) (err error) {
 	return nil
 }
 
+// noFolderError is a folder that is not there.
+type noFolderError string
+
+func (dir noFolderError) Error() string { return "there is no folder " + string(dir) }
+
+func (noFolderError) Unwrap() error { return fs.ErrNotExist }
+
+// temporary makes a file beside target, under a name of its own.
+func temporary(target string) (*os.File, error) {
+	dir := filepath.Dir(target)
+	f, err := os.CreateTemp(dir, "."+filepath.Base(target)+".*")
+	if err == nil {
+		return f, nil
+	}
+	switch _, there := os.Stat(dir); {
+	case errors.Is(there, fs.ErrNotExist):
+		return nil, noFolderError(dir)
+	case there == nil && errors.Is(err, fs.ErrNotExist): // /proc
+		return nil, errNoFiles
+	}
+	return nil, err
+}
+
 // destination is the file at the end of path's symbolic links, which need not be there yet, and the mode to give it.
 func destination(path string) (string, fs.FileMode, error) {
+	if st, err := os.Stat(path); err == nil && !st.IsDir() && !st.Mode().IsRegular() {
+		return "", 0, errSpecial // a link of /proc to an open pipe names no path that leads there
+	}
 	for range 40 {
 		st, err := os.Lstat(path)
 		switch {
@@ -190,9 +218,15 @@ func remedied(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%w: make its folder first", err)
-	case errors.Is(err, fs.ErrPermission):
+	case errors.Is(err, syscall.ENOTDIR):
+		return fmt.Errorf("%w: name a file in a folder", err)
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		return fmt.Errorf("%w: name a file in a folder that may be written to", err)
-	case errors.Is(err, errFolder), errors.Is(err, errSpecial), errors.Is(err, errLoop):
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return fmt.Errorf("%w: make room, or name a file on another disk", err)
+	case errors.Is(err, syscall.ENAMETOOLONG):
+		return fmt.Errorf("%w: give it a shorter name", err)
+	case errors.Is(err, errFolder), errors.Is(err, errSpecial), errors.Is(err, errLoop), errors.Is(err, errNoFiles):
 		return err
 	}
 	return fmt.Errorf("%w: name another file", err)
@@ -209,6 +243,21 @@ func syncDir(dir string) {
 // WriteFile writes a file whole or not at all, as records are saved: under a temporary name in the same folder, onto the disk,
 // and then in the place of the old one. what names the file's kind in the error: "save what: write path: …".
 func WriteFile(path, what string, text []byte) error { return writeFile(path, what, text) }
+
+// CheckTarget refuses a path that WriteFile cannot write to. It makes a file beside it, and removes that again.
+func CheckTarget(path string) error {
+	target, _, err := destination(path)
+	if err == nil {
+		var f *os.File
+		if f, err = temporary(target); err == nil {
+			err = errors.Join(f.Close(), os.Remove(f.Name()))
+		}
+	}
+	if err != nil {
+		return &fs.PathError{Op: "write", Path: path, Err: remedied(err)}
+	}
+	return nil
+}
 
 // ReadRecord reads a record of a kind, {"kind": …, "version": FormatVersion, …}, from a file into v, which must have all of
 // its fields. What is not such a record is a *RecordError, with what it was to hold (such as "tuning table") in its text; a file

@@ -43,11 +43,15 @@ func TestSaveTargets(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, fs.FileMode(0o644), st.Mode())
 
+			require.NoError(t, CheckTarget(in("other/newer")))
+			require.NoFileExists(t, in("other/newer"))
+
 			require.NoError(t, syscall.Mkfifo(in("pipe"), 0o600))
 			require.NoError(t, os.Symlink("pipe", in("to-pipe")))
 			require.NoError(t, os.Symlink("round", in("round")))
 			for path, says := range map[string]string{"pipe": errSpecial.Error(), "to-pipe": errSpecial.Error(), "round": errLoop.Error(), "other": errFolder.Error()} {
 				require.EqualError(t, save(in(path)), "save "+name+": write "+in(path)+": "+says)
+				require.EqualError(t, CheckTarget(in(path)), "write "+in(path)+": "+says)
 			}
 			st, err = os.Lstat(in("pipe"))
 			require.NoError(t, err)

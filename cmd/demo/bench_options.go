@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math/bits"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -171,8 +170,8 @@ func (o *benchOptions) checkFiles(s *benchSettings) (err error) {
 		default:
 			return usagef("--plot", o.plot, "the name says what to draw: end it in one of %s", plotFormats)
 		}
-		if st, err := os.Stat(filepath.Dir(o.plot)); err != nil || !st.IsDir() { // found now, not when all is measured
-			return usagef("--plot", o.plot, "there is no folder %s: make it first", filepath.Dir(o.plot))
+		if err := checkTarget("--plot", o.plot); err != nil {
+			return err
 		}
 		s.plot = o.plot
 	}

@@ -92,6 +92,10 @@ func (a *app) topo(c *cobra.Command) (err error) {
 			return usagef("--"+flag, "", "the name is empty: name a file")
 		case isFolder(path):
 			return usagef("--"+flag, path, "this is a folder: name a file in it")
+		case flag == "svg" || flag == "save":
+			if err := checkTarget("--"+flag, path); err != nil {
+				return err
+			}
 		}
 	}
 	if given("save") && given("check") {

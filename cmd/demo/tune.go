@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -140,14 +138,11 @@ func (o *tuneOptions) check(a *app, given func(string) bool) (*tuner, error) {
 	}
 	t := &tuner{benchRun: &benchRun{set: set}, out: o.out}
 	set.floor = false
-	switch st, err := os.Stat(filepath.Dir(o.out)); {
-	case o.out == "":
+	if o.out == "" {
 		return nil, usagef("--out", "", "name the file for the table, such as --out tuned.json")
-	case err != nil || !st.IsDir():
-		return nil, usagef("--out", o.out, "there is no folder %s: make it first", filepath.Dir(o.out))
 	}
-	if st, err := os.Stat(o.out); err == nil && st.IsDir() {
-		return nil, usagef("--out", o.out, "this is a folder: name a file in it")
+	if err := checkTarget("--out", o.out); err != nil {
+		return nil, err
 	}
 	if set.knobs.Algorithm != allreduce.Auto {
 		return nil, usagef("FENCELINE_ALGO", set.knobs.Algorithm.String(), "it forces one algorithm, and there is nothing to tune: unset it")
