@@ -94,9 +94,10 @@ func (o *benchOptions) check(a *app, given func(string) bool) (*benchSettings, e
 	if s.knobs, err = readKnobs(); err != nil {
 		return nil, err
 	}
+	if err := checkTimeout(s.timeout); err != nil {
+		return nil, err
+	}
 	switch {
-	case s.timeout < minTimeout:
-		return nil, usagef("--timeout", s.timeout.String(), "too short to wait for anything: use %v or more, such as 10s", minTimeout)
 	case given("iters") && (o.iters < 1 || o.iters > maxIters):
 		return nil, usagef("--iters", fmt.Sprint(o.iters), "use 1 to %d", maxIters)
 	case o.warmup < 0 || o.warmup > maxReplays:

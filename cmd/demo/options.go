@@ -22,6 +22,7 @@ const (
 	gpuIters      = 100
 	maxIters      = 10_000
 	minTimeout    = time.Millisecond
+	maxTimeout    = 24 * time.Hour // as allreduce.Config.Timeout has it
 )
 
 // options are the flags as given.
@@ -108,12 +109,13 @@ func (o *options) checkRun(given func(string) bool) (settings, error) {
 		return s, usagef("--ranks", fmt.Sprint(o.ranks), "use 1 to %d", flags.MaxRanks)
 	case given("iters") && (o.iters < 1 || o.iters > maxIters):
 		return s, usagef("--iters", fmt.Sprint(o.iters), "use 1 to %d", maxIters)
-	case o.timeout < minTimeout:
-		return s, usagef("--timeout", o.timeout.String(), "too short to wait for anything: use %v or more, such as 10s", minTimeout)
 	case given("absent") && o.absent < 0:
 		return s, usagef("--absent", fmt.Sprint(o.absent), "ranks count from 0: name one of them")
 	case !slices.Contains([]string{probeAuto, probeAlways, probeNever}, o.probing):
 		return s, usagef("--probe", o.probing, "use auto, always or never")
+	}
+	if err := checkTimeout(o.timeout); err != nil {
+		return s, err
 	}
 	if given("absent") {
 		s.absent = o.absent
@@ -140,6 +142,17 @@ func (o *options) checkRun(given func(string) bool) (settings, error) {
 	}
 	_, err = s.rows() // a size that fits no whole number of elements is seen here
 	return s, err
+}
+
+// checkTimeout checks --timeout of the commands that make groups.
+func checkTimeout(t time.Duration) error {
+	switch {
+	case t < minTimeout:
+		return usagef("--timeout", t.String(), "too short to wait for anything: use %v or more, such as 10s", minTimeout)
+	case t > maxTimeout:
+		return usagef("--timeout", t.String(), "longer than ranks may wait for each other: use %gh or less, such as 10s", maxTimeout.Hours())
+	}
+	return nil
 }
 
 // timeoutName is what to change to wait longer.

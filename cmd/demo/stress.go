@@ -321,7 +321,7 @@ func (r *stresser) next(i int) allreduce.Algorithm {
 func (r *stresser) config(round *stressRound) allreduce.Config {
 	w := r.rep.World
 	return allreduce.Config{Ranks: w.Ranks, Devices: w.Devices, Share: w.Shared, Algorithm: round.Algorithm, MaxBytes: round.PieceBytes,
-		DirectBytes: round.DirectBytes, Timeout: r.set.timeout, FirstEpoch: round.FirstEpoch, Machine: r.rep.machine, Knobs: r.set.knobs, Patch: r.set.patch}
+		DirectBytes: round.DirectBytes, Timeout: min(r.set.timeout, maxTimeout), FirstEpoch: round.FirstEpoch, Machine: r.rep.machine, Knobs: r.set.knobs, Patch: r.set.patch}
 }
 
 // delayed puts the round's pauses behind another patch.

@@ -224,6 +224,13 @@ func TestHeartbeat(t *testing.T) {
 	h.close()
 }
 
+// What FENCELINE_TIMEOUT may say at most, a group takes.
+func TestStressLongestTimeout(t *testing.T) {
+	t.Setenv("FENCELINE_TIMEOUT", "24h")
+	code, r, _ := stressJSON(t, "--duration", "100ms", "--no-litmus", "--load", "none", "--algo", "oneshot-pull")
+	require.Equal(t, exitGood, code, r.Error)
+}
+
 // Eight rounds have every algorithm but nccl.
 func TestStressDrawsAll(t *testing.T) {
 	r := &stresser{set: &stressSettings{settings: settings{algorithm: allreduce.Auto}, maxBytes: 4096}, rng: rand.New(rand.NewPCG(3, 4))}
