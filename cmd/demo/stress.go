@@ -156,6 +156,9 @@ func (a *app) stress(c *cobra.Command, o *stressOptions) (err error) {
 	if r.rep.World, err = set.place(len(r.rep.Devices), emulated); err != nil {
 		return err
 	}
+	if err := r.selectable(); err != nil {
+		return err
+	}
 	if set.maxBytes == 0 {
 		set.maxBytes = 1 << 20
 		if emulated {
@@ -185,6 +188,21 @@ func (a *app) stress(c *cobra.Command, o *stressOptions) (err error) {
 		return errReported
 	}
 	return err
+}
+
+// selectable refuses an algorithm that was asked for by name and cannot work.
+func (r *stresser) selectable() error {
+	if r.set.algorithm == allreduce.Auto {
+		return nil
+	}
+	in := allreduce.SelectInput{Machine: r.rep.machine, Devices: r.rep.World.Devices, Want: r.set.algorithm, Knobs: r.set.knobs}
+	if in.Want == allreduce.NCCL && !r.rep.Backend.Emulated { // or it is refused without a look at the library
+		in.NCCL = allreduce.CheckNCCL(r.set.library)
+	}
+	if _, err := allreduce.Select(in); err != nil {
+		return &usageError{Flag: "--algo", Err: err}
+	}
+	return nil
 }
 
 // all runs the calls, the litmus tests and the control, each as far as it is wanted and the run not interrupted.

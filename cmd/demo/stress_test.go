@@ -172,6 +172,8 @@ func TestStressUsage(t *testing.T) {
 		{"--litmus-files stress_test.go", "stress_test.go:1:"},
 		{"--ranks 99", "use 1 to 16"},
 		{"--iters 3", "unknown flag"},
+		{"--algo nccl", "--algo: algorithm nccl: the devices are emulated, and NCCL needs GPUs: run on GPUs, or use auto, copy or host"},
+		{"--algo oneshot-pull --machine no-p2p", "--algo: algorithm oneshot-pull: "},
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			code, stdout, stderr := demo(t, append([]string{"stress", "--backend", "emu"}, strings.Fields(c.args)...)...)
