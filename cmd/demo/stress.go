@@ -47,7 +47,8 @@ func (a *app) stressCommand() *cobra.Command {
 		Short: "Make random calls for long, with delays and load, check every bit, and run litmus tests on the device",
 		Long: `demo stress makes calls of random size, type, alignment and payload, in batches and graphs, while random pauses in the kernels
 pull ranks, blocks and warps apart, other kernels and copies load the devices, and inputs are overwritten right behind
-the calls that read them. Every bit is compared with the CPU. Then litmus tests run on the devices themselves. With --control,
+the calls that read them. Every bit is compared with the CPU. Peer access is probed first as bench does, and what was found not
+to work is left alone by kernels, load and litmus tests. Then litmus tests run on the devices themselves. With --control,
 kernels whose synchronisation was taken out run too: a test that cannot see those would prove little.
 It exits with 1 when a bit is wrong or a forbidden outcome was seen; the control does not count.`,
 		Example: `  demo stress
@@ -149,7 +150,10 @@ func (a *app) stress(c *cobra.Command, o *stressOptions) (err error) {
 		}
 		closeRuntime(rt, &err)
 	}()
-	if r.rep.machineReport, err = describe(rt); err != nil {
+	if r.rep.machineReport, err = describe(rt); err == nil {
+		err = r.rep.stated(basic)
+	}
+	if err != nil {
 		return err
 	}
 	emulated := r.rep.Backend.Emulated
@@ -157,6 +161,9 @@ func (a *app) stress(c *cobra.Command, o *stressOptions) (err error) {
 		return err
 	}
 	if err := r.selectable(); err != nil {
+		return err
+	}
+	if err := r.examine(c.Context()); err != nil {
 		return err
 	}
 	if set.maxBytes == 0 {
@@ -190,12 +197,29 @@ func (a *app) stress(c *cobra.Command, o *stressOptions) (err error) {
 	return err
 }
 
+// examine probes what the ranks would rely on, so that kernels, copies and litmus tests go by what was seen.
+func (r *stresser) examine(ctx context.Context) (err error) {
+	knobs := r.set.knobs
+	knobs.Algorithm = allreduce.Auto // rounds have algorithms of their own
+	if noPeers(r.set.algorithm, knobs) && !r.set.litmus {
+		return nil
+	}
+	r.rep.Measurement, err = r.set.settings.check(ctx, r.rep.machine, r.rep.World.Devices, false, true)
+	switch {
+	case ctx.Err() != nil:
+		return errInterrupted
+	case err != nil:
+		return fmt.Errorf("probe peer access: %w: see demo doctor", err)
+	}
+	return r.selectable()
+}
+
 // selectable refuses an algorithm that was asked for by name and cannot work.
 func (r *stresser) selectable() error {
 	if r.set.algorithm == allreduce.Auto {
 		return nil
 	}
-	in := allreduce.SelectInput{Machine: r.rep.machine, Devices: r.rep.World.Devices, Want: r.set.algorithm, Knobs: r.set.knobs}
+	in := allreduce.SelectInput{Machine: r.rep.machine, Measurement: r.rep.Measurement, Devices: r.rep.World.Devices, Want: r.set.algorithm, Knobs: r.set.knobs}
 	if in.Want == allreduce.NCCL && !r.rep.Backend.Emulated { // or it is refused without a look at the library
 		in.NCCL = allreduce.CheckNCCL(r.set.library)
 	}
@@ -216,7 +240,7 @@ func (r *stresser) all(ctx context.Context, tests []*litmus.Test) (err error) {
 			err = errors.Join(err, r.w.close())
 		}
 	}()
-	load, err := startLoad(r.rt, r.rep.World.Devices, r.set)
+	load, err := startLoad(r.rt, &r.rep, r.set)
 	if err != nil {
 		return err
 	}
@@ -339,7 +363,8 @@ func (r *stresser) next(i int) allreduce.Algorithm {
 func (r *stresser) config(round *stressRound) allreduce.Config {
 	w := r.rep.World
 	return allreduce.Config{Ranks: w.Ranks, Devices: w.Devices, Share: w.Shared, Algorithm: round.Algorithm, MaxBytes: round.PieceBytes,
-		DirectBytes: round.DirectBytes, Timeout: min(r.set.timeout, maxTimeout), FirstEpoch: round.FirstEpoch, Machine: r.rep.machine, Knobs: r.set.knobs, Patch: r.set.patch}
+		DirectBytes: round.DirectBytes, Timeout: min(r.set.timeout, maxTimeout), FirstEpoch: round.FirstEpoch, Machine: r.rep.machine, Measurement: r.rep.Measurement,
+		Knobs: r.set.knobs, Patch: r.set.patch}
 }
 
 // delayed puts the round's pauses behind another patch.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/fenceline/fenceline/flags/stress"
 	"github.com/fenceline/fenceline/launcher"
+	"github.com/fenceline/fenceline/topo"
 )
 
 // stressLoad is work beside the calls: kernels on some SMs, and large copies, on streams of its own.
@@ -21,7 +23,7 @@ type stressLoad struct {
 
 // startLoad begins it on every device in use. Each piece of work is short and followed by a gap, so that a block of the
 // kernels under test that finds no room soon does.
-func startLoad(rt *launcher.Runtime, devices []int, o *stressSettings) (l *stressLoad, err error) {
+func startLoad(rt *launcher.Runtime, rep *stressReport, o *stressSettings) (l *stressLoad, err error) {
 	ctx, stop := context.WithCancel(context.Background())
 	eg, ctx := errgroup.WithContext(ctx)
 	l = &stressLoad{eg: eg, stop: stop}
@@ -31,7 +33,7 @@ func startLoad(rt *launcher.Runtime, devices []int, o *stressSettings) (l *stres
 		}
 	}()
 	seen := map[int]bool{}
-	for _, dev := range devices {
+	for _, dev := range rep.World.Devices {
 		if seen[dev] {
 			continue
 		}
@@ -43,12 +45,29 @@ func startLoad(rt *launcher.Runtime, devices []int, o *stressSettings) (l *stres
 			}
 		}
 		if o.loadCopy {
-			if err := l.copies(ctx, rt, dev, rand.New(rand.NewPCG(o.seed, uint64(dev)+1<<32))); err != nil {
+			if err := l.copies(ctx, rt, dev, rep, rand.New(rand.NewPCG(o.seed, uint64(dev)+1<<32))); err != nil {
 				return l, err
 			}
 		}
 	}
 	return l, nil
+}
+
+// reach is whether nothing that is stated of two devices, or that probing found, speaks against copies by the one from and to the other's
+// memory. Where the driver has no peer access to enable, they pass through the host.
+func (r *stressReport) reach(dev, peer int) (pull, push bool) {
+	p := r.P2P[dev][peer]
+	pull, push = p.Access == topo.No || p.Read != topo.No, p.Access == topo.No || p.Write != topo.No
+	if r.Measurement != nil {
+		f := r.Measurement.Pairs[dev][peer]
+		pull, push = pull && unrefuted(f.Read), push && unrefuted(f.Write)
+	}
+	return pull, push
+}
+
+// unrefuted is whether probing found nothing against what was tried, or nobody tried.
+func unrefuted(c topo.Check) bool {
+	return c.Answer == topo.Yes || c.Answer == topo.Unknown && c.Detail == ""
 }
 
 // close ends the load and returns its failure, if it had one.
@@ -61,8 +80,8 @@ func (l *stressLoad) close() error {
 	return errors.Join(errs...)
 }
 
-// repeat makes a stream and repeats work on it, each time to its end.
-func (l *stressLoad) repeat(ctx context.Context, rt *launcher.Runtime, dev int, rng *rand.Rand, work func(*launcher.Stream) error) error {
+// repeat makes a stream and repeats work on it, each time to its end. between names the devices that it copies between, if any.
+func (l *stressLoad) repeat(ctx context.Context, rt *launcher.Runtime, dev int, between string, rng *rand.Rand, work func(*launcher.Stream) error) error {
 	s, err := rt.NewStream(dev)
 	if err != nil {
 		return err
@@ -77,7 +96,12 @@ func (l *stressLoad) repeat(ctx context.Context, rt *launcher.Runtime, dev int, 
 			if err := work(s); err != nil {
 				return err
 			}
-			if err := s.Sync(context.WithoutCancel(ctx)); err != nil {
+			err := s.Sync(context.WithoutCancel(ctx))
+			var late *launcher.TimeoutError
+			if errors.As(err, &late) && between != "" {
+				return fmt.Errorf("copies between %s: %w: see what demo probe says of them, or use --load sm", between, err)
+			}
+			if err != nil {
 				return err
 			}
 			time.Sleep(time.Duration(rng.Int64N(int64(gap))))
@@ -110,10 +134,11 @@ func (l *stressLoad) busy(ctx context.Context, rt *launcher.Runtime, dev int, rn
 	if err != nil {
 		return err
 	}
-	return l.repeat(ctx, rt, dev, rng, func(s *launcher.Stream) error { return k.Launch(s, shape, args) })
+	return l.repeat(ctx, rt, dev, "", rng, func(s *launcher.Stream) error { return k.Launch(s, shape, args) })
 }
 
-func (l *stressLoad) copies(ctx context.Context, rt *launcher.Runtime, dev int, rng *rand.Rand) error {
+// copies copy inside a device, to and from the host, and to and from another device where nothing speaks against it.
+func (l *stressLoad) copies(ctx context.Context, rt *launcher.Runtime, dev int, rep *stressReport, rng *rand.Rand) error {
 	n := uint64(32 << 20)
 	if rt.Info().Emulated {
 		n = 16 << 10
@@ -134,18 +159,23 @@ func (l *stressLoad) copies(ctx context.Context, rt *launcher.Runtime, dev int, 
 	l.closers = append(l.closers, h.Free)
 	bufs = append(bufs, h.Buffer())
 	var far launcher.Buffer
-	if all := len(rt.Devices()); all > 1 {
-		if far, err = rt.Alloc((dev+1)%all, n); err != nil {
+	all := len(rt.Devices())
+	peer := (dev + 1) % all
+	pull, push, between := false, false, ""
+	if all > 1 {
+		if far, err = rt.Alloc(peer, n); err != nil {
 			return err
 		}
 		l.closers = append(l.closers, far.Free)
+		pull, push = rep.reach(dev, peer)
+		between = fmt.Sprintf("devices %d and %d", dev, peer)
 	}
-	return l.repeat(ctx, rt, dev, rng, func(s *launcher.Stream) error {
+	return l.repeat(ctx, rt, dev, between, rng, func(s *launcher.Stream) error {
 		k := rng.IntN(3)
-		switch far.Size() * uint64(rng.IntN(4)) { // between devices, half of the time
-		case n:
+		switch way := rng.IntN(4); { // between devices, half of the time
+		case way == 1 && push:
 			return s.Copy(far, bufs[0])
-		case 2 * n:
+		case way == 2 && pull:
 			return s.Copy(bufs[1], far)
 		}
 		return s.Copy(bufs[k], bufs[(k+1+rng.IntN(2))%3])

@@ -11,25 +11,27 @@ import (
 	"github.com/fenceline/fenceline/allreduce"
 	"github.com/fenceline/fenceline/flags"
 	"github.com/fenceline/fenceline/flags/stress"
+	"github.com/fenceline/fenceline/topo"
 )
 
 // stressReport is the whole of a stress run. Text and JSON are both printed from it.
 type stressReport struct {
 	machineReport
-	World      worldReport           `json:"world"`
-	Seed       uint64                `json:"seed"`
-	DurationMS float64               `json:"duration_ms"` // asked for
-	MaxBytes   uint64                `json:"max_bytes"`
-	Delays     bool                  `json:"delays"`
-	Load       string                `json:"load"`
-	Rounds     []stressRound         `json:"rounds"`
-	Total      stressTally           `json:"total"`
-	CallsPerS  float64               `json:"calls_per_s"`
-	Times      stressQuantiles       `json:"times_us"`
-	Litmus     []stress.LitmusResult `json:"litmus,omitempty"`
-	Control    []controlRow          `json:"control,omitempty"` // does not count
-	Error      string                `json:"error,omitempty"`
-	OK         bool                  `json:"ok"`
+	World       worldReport           `json:"world"`
+	Measurement *topo.Measurement     `json:"measurement,omitempty"` // what probing found; absent when claims decided
+	Seed        uint64                `json:"seed"`
+	DurationMS  float64               `json:"duration_ms"` // asked for
+	MaxBytes    uint64                `json:"max_bytes"`
+	Delays      bool                  `json:"delays"`
+	Load        string                `json:"load"`
+	Rounds      []stressRound         `json:"rounds"`
+	Total       stressTally           `json:"total"`
+	CallsPerS   float64               `json:"calls_per_s"`
+	Times       stressQuantiles       `json:"times_us"`
+	Litmus      []stress.LitmusResult `json:"litmus,omitempty"`
+	Control     []controlRow          `json:"control,omitempty"` // does not count
+	Error       string                `json:"error,omitempty"`
+	OK          bool                  `json:"ok"`
 }
 
 // stressRound is one group: how it was made, and what came of it.
@@ -116,6 +118,9 @@ func (r *stressReport) head(w io.Writer) {
 		shared = ", several on one device"
 	}
 	fmt.Fprintf(w, "Ranks: %d%s (%s)\n", r.World.Ranks, shared, r.World.Why)
+	if !r.peersHold() {
+		fmt.Fprintln(w, "Peer access does not do all that it claims, and only what does work is used: see demo probe")
+	}
 	delays := "off"
 	if r.Delays {
 		delays = "on"

@@ -17,6 +17,8 @@ import (
 
 	"github.com/fenceline/fenceline/allreduce"
 	"github.com/fenceline/fenceline/flags/stress"
+	"github.com/fenceline/fenceline/launcher"
+	"github.com/fenceline/fenceline/topo"
 )
 
 func stressJSON(t *testing.T, args ...string) (int, *stressReport, string) {
@@ -98,6 +100,62 @@ func TestStressNoP2P(t *testing.T) {
 	for _, round := range r.Rounds {
 		require.NotEqual(t, allreduce.OneshotPull, round.Algorithm)
 	}
+}
+
+// What probing finds, and what a machine's file states, keeps kernels, copies of the load and litmus tests off reads that never end.
+func TestStressProbes(t *testing.T) {
+	_, stdout, _ := demo(t, "topo", "--backend", "emu", "--machine", "nvlink", "--json")
+	var rep topoReport
+	require.NoError(t, json.Unmarshal([]byte(stdout), &rep))
+	m := rep.Machine
+	for i, row := range m.Pairs {
+		for j := range row {
+			if i != j {
+				row[j].Read = topo.No
+			}
+		}
+	}
+	var text bytes.Buffer
+	require.NoError(t, m.WriteJSON(&text))
+	file := filepath.Join(t.TempDir(), "pushes.json")
+	require.NoError(t, os.WriteFile(file, text.Bytes(), 0o600))
+	for machine, probed := range map[string]bool{"write-only": true, "lying": true, "file:" + file: false} {
+		code, r, _ := stressJSON(t, "--machine", machine, "--duration", "700ms", "--litmus-time", "300ms", "--timeout", "3s")
+		require.Equal(t, exitGood, code, "%s: %s", machine, r.Error)
+		require.Equal(t, probed, r.Measurement != nil, machine)
+		for _, round := range r.Rounds {
+			require.NotContains(t, []allreduce.Algorithm{allreduce.OneshotPull, allreduce.TwoshotPull}, round.Algorithm, machine)
+		}
+		for i := range r.Litmus {
+			for _, d := range r.Litmus[i].Devices {
+				require.LessOrEqual(t, d, 0, "one device, or the host")
+			}
+		}
+	}
+	code, stdout, stderr := demo(t, "stress", "--machine", "write-only", "--algo", "oneshot-pull")
+	require.Equal(t, exitUsage, code, stderr)
+	require.Contains(t, stderr, "--algo: algorithm oneshot-pull: 0→1: probing found that device 0 cannot read the memory of device 1")
+	require.Empty(t, stdout)
+	code, stdout, stderr = demo(t, strings.Fields("stress --machine write-only --duration 100ms --no-litmus --load none")...)
+	require.Equal(t, exitGood, code, stderr)
+	require.Contains(t, stdout, "Peer access does not do all that it claims, and only what does work is used: see demo probe\n")
+}
+
+// Copies that never end are named, and what to do.
+func TestStressLoadNamesDevices(t *testing.T) {
+	rt, err := launcher.Open(launcher.Config{Backend: launcher.Emu, Machine: "write-only", WaitLimit: 300 * time.Millisecond})
+	require.NoError(t, err)
+	defer rt.Close()
+	require.NoError(t, rt.EnablePeer(0, 1))
+	rep := &stressReport{World: worldReport{Devices: []int{0}}}
+	rep.machineReport, err = describe(rt)
+	require.NoError(t, err)
+	load, err := startLoad(rt, rep, &stressSettings{loadCopy: true})
+	require.NoError(t, err)
+	err = load.eg.Wait()
+	require.ErrorContains(t, err, "copies between devices 0 and 1: waited ")
+	require.ErrorContains(t, err, "see what demo probe says of them, or use --load sm")
+	require.Error(t, load.close())
 }
 
 // A kernel that sums wrongly is found out, by the calls and by the exit code.
