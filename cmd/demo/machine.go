@@ -240,8 +240,9 @@ func (w *worldReport) fits(devices []topo.Device, emulated bool, message uint64)
 	return nil
 }
 
-// groupTimeout is the group's own deadline: a little shorter than --timeout, so that its diagnosis arrives within it.
-func groupTimeout(t time.Duration) time.Duration { return t - min(t/4, time.Second) }
+// groupTimeout is the group's own deadline: a little shorter than --timeout, so that its diagnosis arrives within it, and no shorter than
+// a group takes.
+func groupTimeout(t time.Duration) time.Duration { return max(t-min(t/4, time.Second), minTimeout) }
 
 // groupConfig is the group for the world of a run.
 func (s *settings) groupConfig(rep *runReport, message uint64) allreduce.Config {

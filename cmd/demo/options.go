@@ -22,7 +22,7 @@ const (
 	gpuIters      = 100
 	maxIters      = 10_000
 	minTimeout    = time.Millisecond
-	maxTimeout    = 24 * time.Hour // as allreduce.Config.Timeout has it
+	maxTimeout    = 24 * time.Hour // both as allreduce.Config.Timeout has them
 )
 
 // options are the flags as given.

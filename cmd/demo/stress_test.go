@@ -284,6 +284,15 @@ func TestHeartbeat(t *testing.T) {
 	h.close()
 }
 
+// A group takes what it is given of the shortest --timeout and of the longest.
+func TestGroupTimeout(t *testing.T) {
+	for given, want := range map[time.Duration]time.Duration{minTimeout: minTimeout, 2 * time.Millisecond: 1500 * time.Microsecond, 10 * time.Second: 9 * time.Second, maxTimeout: maxTimeout - time.Second} {
+		require.Equal(t, want, groupTimeout(given))
+	}
+	_, _, stderr := demo(t, strings.Fields("--backend emu --sizes 4 --dtype f32 --timeout 1ms")...)
+	require.NotContains(t, stderr, "configuration") // it may be late
+}
+
 // What FENCELINE_TIMEOUT may say at most, a group takes.
 func TestStressLongestTimeout(t *testing.T) {
 	t.Setenv("FENCELINE_TIMEOUT", "24h")
