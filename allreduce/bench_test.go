@@ -9,31 +9,34 @@ import (
 	"github.com/fenceline/fenceline/flags"
 )
 
-// The host's time to queue a call: one call into C for each rank, and no allocation. With one rank, and with as many as share a device, for each of them (ns/rank). A call like the one ahead is
-// launched dependent on it; where sizes change none is.
+// queueCalls measures the host's time to queue calls of these counts in turn, of all ranks together.
+func queueCalls(b *testing.B, g *Group, counts ...uint64) {
+	r := newRig(b, g, 8<<10)
+	in, out, _, _ := r.views(trial{count: 4096, dt: BF16})
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		if err := g.AllReduce(in, out, counts[i%len(counts)], BF16); err != nil {
+			b.Fatal(err)
+		}
+		if i%100 == 99 {
+			b.StopTimer()
+			if err := g.Sync(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+			b.StartTimer()
+		}
+	}
+	r.sync()
+}
+
+// The host's time to queue a call: one call into C for each rank, and no allocation. With one rank, and with as many as share a device, for
+// each of them (ns/rank). A call like the one ahead is launched dependent on it; where sizes change none is.
 func BenchmarkLaunch(b *testing.B) {
 	for _, ranks := range []int{1, 8} {
 		for name, counts := range map[string][]uint64{"one size": {4096}, "sizes in turn": {4096, 512, 2048}} {
 			b.Run(fmt.Sprintf("%d ranks, %s", ranks, name), func(b *testing.B) {
-				rt := openAny(b)
-				g := newGroup(b, rt, Config{Devices: make([]int, ranks)})
-				r := newRig(b, g, 8<<10)
-				in, out, _, _ := r.views(trial{count: 4096, dt: BF16})
-				b.ReportAllocs()
-				for i := 0; b.Loop(); i++ {
-					if err := g.AllReduce(in, out, counts[i%len(counts)], BF16); err != nil {
-						b.Fatal(err)
-					}
-					if i%100 == 99 {
-						b.StopTimer()
-						if err := g.Sync(b.Context()); err != nil {
-							b.Fatal(err)
-						}
-						b.StartTimer()
-					}
-				}
+				queueCalls(b, newGroup(b, openAny(b), Config{Devices: make([]int, ranks)}), counts...)
 				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*ranks), "ns/rank")
-				require.NoError(b, g.Sync(b.Context()))
 			})
 		}
 	}
@@ -56,22 +59,7 @@ func BenchmarkLaunchAll(b *testing.B) {
 				g.crew.close()
 				g.crew = nil
 			}
-			r := newRig(b, g, 8<<10)
-			in, out, _, _ := r.views(trial{count: 4096, dt: BF16})
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				if err := g.AllReduce(in, out, 4096, BF16); err != nil {
-					b.Fatal(err)
-				}
-				if i%100 == 99 {
-					b.StopTimer()
-					if err := g.Sync(b.Context()); err != nil {
-						b.Fatal(err)
-					}
-					b.StartTimer()
-				}
-			}
-			r.sync()
+			queueCalls(b, g, 4096)
 		})
 	}
 }

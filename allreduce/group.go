@@ -58,9 +58,9 @@ type Group struct {
 
 // NewGroup makes a group on rt: finds the algorithms that the devices can do, loads the kernels, and
 // allocates the flags, staging and packets of every rank. Everything the group needs is loaded here, so that no later
-// call loads anything while a peer waits. Loading and freeing wait for the kernels that run on the device, and keep others from being launched there (see
-// launcher.Runtime.Load): where ranks share a device, make and close a group while no call of another is under way, or that one may fail for its timeout. Close
-// it before rt.
+// call loads anything while a peer waits. Loading and freeing wait for the kernels that run on the device, and keep others from being
+// launched there (see launcher.Runtime.Load): where ranks share a device, make and close a group while no call of another is under way,
+// or that one may fail for its timeout. Close it before rt.
 //
 // Direct kernels wait for their peers on the device. Several groups may use one device, as far as there is room for the blocks of all of
 // them, which is counted. That all find a place, and that kernels ahead of a rank's call do (see Rank.Stream), is sure for one group: calls of

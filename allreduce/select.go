@@ -282,9 +282,9 @@ func (s *selector) nextRung(p policy, refused string) *policy {
 		}
 	}
 	p.last, p.rung = Copy, refused+", so direct kernels cannot run"
-	p.refused[Copy] = s.refuse(Copy)
-	p.allowed[Copy] = p.refused[Copy] == ""
-	if noCopy := s.refuseCopy(); noCopy != "" {
+	noCopy := s.refuseCopy()
+	p.allowed[Copy], p.refused[Copy] = noCopy == "", noCopy
+	if noCopy != "" {
 		p.last, p.rung = Host, refused+"; "+noCopy
 	}
 	p.bound()
@@ -483,16 +483,15 @@ func (s *selector) writes(i, j int) (topo.Tri, string) {
 	return topo.Yes, ""
 }
 
-// disproved is what a probe says against a pair, "" for nothing. A probe that could not be made although it was
-// tried, say because an earlier one still hangs, speaks against it too; one that nobody asked for does not.
+// disproved is what a probe says against a pair, "" for nothing.
 func disproved(i, j int, what string, c topo.Check) string {
 	switch {
-	case c.Answer == topo.No:
-		return fmt.Sprintf("%d→%d: probing found that device %d cannot %s the memory of device %d (%s)", i, j, i, what, j, told(c))
-	case c.Answer == topo.Unknown && c.Detail != "":
+	case !c.Refutes():
+		return ""
+	case c.Answer == topo.Unknown:
 		return fmt.Sprintf("%d→%d: probing could not find out whether device %d can %s the memory of device %d (%s)", i, j, i, what, j, c.Detail)
 	}
-	return ""
+	return fmt.Sprintf("%d→%d: probing found that device %d cannot %s the memory of device %d (%s)", i, j, i, what, j, told(c))
 }
 
 // told is a failed probe's outcome, wrong value included.

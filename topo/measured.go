@@ -12,6 +12,10 @@ type Check struct {
 	Got      uint64 `json:"got,omitempty"`
 }
 
+// Refutes is whether the probe speaks against the pair. One that could not be made although it was tried, say because an earlier one
+// still hangs, does so too; one that nobody asked for does not.
+func (c Check) Refutes() bool { return c.Answer == No || c.Answer == Unknown && c.Detail != "" }
+
 func (c Check) String() string {
 	switch {
 	case c.Answer == Yes:

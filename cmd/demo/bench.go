@@ -228,11 +228,7 @@ func (r *benchRun) selectable(w *worldReport) error {
 }
 
 func (r *benchRun) input(w *worldReport, want allreduce.Algorithm) allreduce.SelectInput {
-	in := allreduce.SelectInput{Machine: r.rep.machine, Measurement: r.rep.Measurement, Devices: w.Devices, Want: want, Knobs: r.set.knobs}
-	if want == allreduce.NCCL && (!r.rep.Backend.Emulated || ncclOnEmulator) { // or it is refused without a look at the library
-		in.NCCL = allreduce.CheckNCCL(r.set.library)
-	}
-	return in
+	return r.set.selectInput(&r.rep.machineReport, w, r.rep.Measurement, want)
 }
 
 // examine probes what the ranks would rely on, and what the floor is made of.
@@ -252,11 +248,8 @@ func (r *benchRun) examine(ctx context.Context) (err error) {
 	if err == nil && r.set.floor {
 		numbers, err = r.set.floorNumbers(ctx, r.rep.machine, r.rep.Worlds)
 	}
-	switch {
-	case ctx.Err() != nil:
-		return errInterrupted
-	case err != nil:
-		return fmt.Errorf("probe peer access: %w: see demo doctor", err)
+	if err := afterProbe(ctx, err, ""); err != nil {
+		return err
 	}
 	for i := range r.rep.Worlds {
 		if r.set.floor {

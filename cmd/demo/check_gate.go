@@ -70,19 +70,17 @@ func (c *checker) runGate() error {
 			return err
 		}
 		cases = append(cases, one)
-		weakened[build{all[i].Source, all[i].SM}], taken[one.Name] = true, true
+		weakened[build{all[i].Source, all[i].SM}], taken[all[i].Name()] = true, true
 	}
 	for _, k := range kernels.GateCases() {
-		if !weakened[build{k.Source, k.SM}] {
+		if !weakened[build{k.Source, k.SM}] || taken[k.Name()] {
 			continue
 		}
 		one, err := parse(&k)
 		if err != nil {
 			return err
 		}
-		if !taken[one.Name] {
-			others = append(others, one)
-		}
+		others = append(others, one)
 	}
 	text, err := kernels.Redundant()
 	if err != nil {

@@ -244,6 +244,15 @@ func (w *worldReport) fits(devices []topo.Device, emulated bool, message uint64)
 // a group takes.
 func groupTimeout(t time.Duration) time.Duration { return max(t-min(t/4, time.Second), minTimeout) }
 
+// selectInput is what to ask whether an algorithm can work in a world.
+func (s *settings) selectInput(rep *machineReport, w *worldReport, found *topo.Measurement, want allreduce.Algorithm) allreduce.SelectInput {
+	in := allreduce.SelectInput{Machine: rep.machine, Measurement: found, Devices: w.Devices, Want: want, Knobs: s.knobs}
+	if want == allreduce.NCCL && (!rep.Backend.Emulated || ncclOnEmulator) { // or it is refused without a look at the library
+		in.NCCL = allreduce.CheckNCCL(s.library)
+	}
+	return in
+}
+
 // groupConfig is the group for the world of a run.
 func (s *settings) groupConfig(rep *runReport, message uint64) allreduce.Config {
 	return s.worldConfig(&rep.machineReport, &rep.World, rep.Measurement, s.algorithm, s.rules(), message)

@@ -58,11 +58,16 @@ func (r *runner) examine(ctx context.Context) (err error) {
 		return nil
 	}
 	r.rep.Measurement, err = r.set.check(ctx, r.rep.machine, r.rep.World.Devices, r.set.probing == probeAlways, r.set.probing == probeAuto)
+	return afterProbe(ctx, err, ", or use --probe never")
+}
+
+// afterProbe is the failure of a command that has probed peer access, with what it offers besides demo doctor; nil of none.
+func afterProbe(ctx context.Context, err error, or string) error {
 	switch {
 	case ctx.Err() != nil:
 		return errInterrupted
 	case err != nil:
-		return fmt.Errorf("probe peer access: %w: see demo doctor, or use --probe never", err)
+		return fmt.Errorf("probe peer access: %w: see demo doctor%s", err, or)
 	}
 	return nil
 }

@@ -205,11 +205,8 @@ func (r *stresser) examine(ctx context.Context) (err error) {
 		return nil
 	}
 	r.rep.Measurement, err = r.set.settings.check(ctx, r.rep.machine, r.rep.World.Devices, false, true)
-	switch {
-	case ctx.Err() != nil:
-		return errInterrupted
-	case err != nil:
-		return fmt.Errorf("probe peer access: %w: see demo doctor", err)
+	if err := afterProbe(ctx, err, ""); err != nil {
+		return err
 	}
 	return r.selectable()
 }
@@ -219,11 +216,7 @@ func (r *stresser) selectable() error {
 	if r.set.algorithm == allreduce.Auto {
 		return nil
 	}
-	in := allreduce.SelectInput{Machine: r.rep.machine, Measurement: r.rep.Measurement, Devices: r.rep.World.Devices, Want: r.set.algorithm, Knobs: r.set.knobs}
-	if in.Want == allreduce.NCCL && !r.rep.Backend.Emulated { // or it is refused without a look at the library
-		in.NCCL = allreduce.CheckNCCL(r.set.library)
-	}
-	if _, err := allreduce.Select(in); err != nil {
+	if _, err := allreduce.Select(r.set.selectInput(&r.rep.machineReport, &r.rep.World, r.rep.Measurement, r.set.algorithm)); err != nil {
 		return &usageError{Flag: "--algo", Err: err}
 	}
 	return nil

@@ -162,7 +162,7 @@ func (r *stressReport) peersHold() bool {
 			if r.Measurement == nil {
 				continue
 			}
-			if f := r.Measurement.Pairs[i][j]; !unrefuted(f.Flags) || f.Atomics.Answer == topo.No {
+			if f := r.Measurement.Pairs[i][j]; f.Flags.Refutes() || f.Atomics.Answer == topo.No {
 				return false
 			}
 		}

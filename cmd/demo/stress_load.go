@@ -60,14 +60,9 @@ func (r *stressReport) reach(dev, peer int) (pull, push bool) {
 	pull, push = p.Access == topo.No || p.Read != topo.No, p.Access == topo.No || p.Write != topo.No
 	if r.Measurement != nil {
 		f := r.Measurement.Pairs[dev][peer]
-		pull, push = pull && unrefuted(f.Read), push && unrefuted(f.Write)
+		pull, push = pull && !f.Read.Refutes(), push && !f.Write.Refutes()
 	}
 	return pull, push
-}
-
-// unrefuted is whether probing found nothing against what was tried, or nobody tried.
-func unrefuted(c topo.Check) bool {
-	return c.Answer == topo.Yes || c.Answer == topo.Unknown && c.Detail == ""
 }
 
 // close ends the load and returns its failure, if it had one.

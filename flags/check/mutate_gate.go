@@ -210,15 +210,14 @@ func (g *gate) run(ctx context.Context, progress func(int)) ([]Judged, error) {
 	err = inParallel(ctx, len(all), func(i int) error {
 		j := &all[i]
 		r := g.redundant(j)
+		other := g.other
+		if r != nil {
+			other = nil
+		}
 		if cases := covering[j.Line]; len(cases) == 0 {
 			j.Fate = NotExecuted
-		} else if err := g.judge(ctx, j, cases, r != nil); err != nil {
+		} else if err := g.judge(ctx, j, r != nil, cases, other); err != nil {
 			return err
-		}
-		if j.Fate == NotCaught && r == nil && len(g.other) > 0 {
-			if err := g.judge(ctx, j, g.other, false); err != nil {
-				return err
-			}
 		}
 		if j.Fate == NotCaught && r != nil {
 			j.Fate, j.Reason = Harmless, r.Reason
@@ -257,11 +256,7 @@ func (g *gate) params(ctx context.Context) ([]Judged, error) {
 			continue
 		}
 		j := Judged{Kernel: g.entry, Mutant: Mutant{File: g.file, Text: "the spec's " + name, What: weakParams[name], PTX: g.text}}
-		err := g.judge(ctx, &j, cases, false)
-		if err == nil && j.Fate == NotCaught && len(other) > 0 {
-			err = g.judge(ctx, &j, other, false)
-		}
-		if err != nil {
+		if err := g.judge(ctx, &j, false, cases, other); err != nil {
 			return all, err
 		}
 		j.PTX = nil
@@ -285,10 +280,19 @@ func inParallel(ctx context.Context, n int, do func(int) error) error {
 	return g.Wait()
 }
 
-// judge runs a mutant in each case until one catches it, small cases first, and ahead of all those in which polls give up: one execution
+// judge runs a mutant in cases, and in the other ones if none of these catches it.
+func (g *gate) judge(ctx context.Context, j *Judged, harmless bool, cases, other []GateCase) error {
+	err := g.try(ctx, j, cases, harmless)
+	if err == nil && j.Fate == NotCaught && len(other) > 0 {
+		err = g.try(ctx, j, other, harmless)
+	}
+	return err
+}
+
+// try runs a mutant in each case until one catches it, small cases first, and ahead of all those in which polls give up: one execution
 // of each, then a few, then many, and as many again by priorities.
 // Of one that is known to be harmless one execution of a few cases is enough, to see whether the list still holds.
-func (g *gate) judge(ctx context.Context, j *Judged, cases []GateCase, harmless bool) error {
+func (g *gate) try(ctx context.Context, j *Judged, cases []GateCase, harmless bool) error {
 	module, err := ptx.Parse(g.file, j.PTX)
 	if err != nil {
 		return fmt.Errorf("mutant %v: %w", &j.Mutant, err)
